@@ -351,6 +351,7 @@ func (a *agents) rename(n *node, name string) {
 	a.fleet.byName[name], a.fleet.aliases[n.alias] = n, name
 	a.fleet.special = true
 	clear(a.fleet.restricted)
+	a.desk.describeNodes()
 	a.desk.offerAll()
 	a.desk.offerAgain()
 	a.desk.retryImpossible()

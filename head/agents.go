@@ -119,13 +119,13 @@ func (a *agents) addNode(old *node, h *agent.Hello) (*node, error) {
 
 // join gives a node an alias and a number with the policy.
 func (a *agents) join(n *node) error {
-	n.alias = a.fleet.alias(n.name)
+	n.alias, n.features = a.fleet.alias(n.name), a.desk.featuresOf(n.name)
 	var all []model.GPUType
 	for i := range n.devices {
 		all = append(all, a.fleet.gpuType(&n.devices[i]))
 	}
 	types, gpus := model.DistinctTypes(all)
-	number, err := a.desk.state.AddNode(model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory, GPUs: gpus}, types...)
+	number, err := a.desk.state.AddNode(model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory, GPUs: gpus, Weight: a.desk.weightOf(n.name)}, types...)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package head
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -49,7 +48,7 @@ type Core struct {
 // no other core; spec is how the administrator named it.
 func New(cfg Config, p policy.Policy, spec string) *Core {
 	now, out, roster := &present{cfg: cfg}, &outbox{}, newRoster()
-	on := ground{now, out, &budget{out: out}, roster, &timers{lives: roster.lives}, &users{now, map[string]*user{}}, newFleet()}
+	on := ground{now, out, &budget{out: out}, roster, &timers{lives: roster.lives}, &users{now, map[string]*user{}, map[tallyKey]*tallied{}, map[lineKey]*line{}}, newFleet()}
 	on.fleet.divide(cfg.Partitions)
 	c := &Core{ground: on, desk: newDesk(on, p, spec), keys: &keys{out, on.timers, map[string]*userKeys{}}}
 	c.deps = &dependencies{present: now, roster: roster, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}}
@@ -73,11 +72,10 @@ func (c *Core) SetPast(stored func(job uint64) (Past, bool)) { c.deps.stored = s
 // Configure replaces what an administrator decides. The policy and the priorities stay: see SetPolicy and SetPriority.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
-	for _, name := range slices.Sorted(maps.Keys(c.users.all)) {
-		c.queue.admitWaiting(c.users.all[name])
-	}
+	c.queue.admitLines()
 	c.desk.setWindows()
 	c.desk.partsNow()
+	c.desk.describeNodes()
 	c.fleet.unsettleAll()
 	c.desk.due()
 }

@@ -463,6 +463,47 @@ func (d *desk) hear(n *node) {
 	}
 }
 
+// weightOf is the weight that administrators give to a node; 0 if they give it none.
+func (d *desk) weightOf(name string) (weight int) {
+	for _, r := range d.cfg.NodeRules {
+		if r.Weight != 0 && (len(r.Nodes) == 0 || slices.Contains(r.Nodes, name)) {
+			weight = r.Weight
+		}
+	}
+	return weight
+}
+
+// featuresOf lists what administrators say that a node has, in order.
+func (d *desk) featuresOf(name string) (features []string) {
+	for _, r := range d.cfg.NodeRules {
+		if len(r.Nodes) == 0 || slices.Contains(r.Nodes, name) {
+			features = append(features, r.Features...)
+		}
+	}
+	slices.Sort(features)
+	return slices.Compact(features)
+}
+
+// describeNodes takes over what administrators say of nodes: the policy is told their weights, and which of them the jobs
+// may use that want features.
+func (d *desk) describeNodes() {
+	changed := false
+	for _, n := range d.fleet.nodes {
+		if n.removed {
+			continue
+		}
+		must(d.state.Weigh(n.number, d.weightOf(n.name)))
+		if has := d.featuresOf(n.name); !slices.Equal(has, n.features) {
+			n.features, changed = has, true
+		}
+	}
+	if changed {
+		clear(d.fleet.restricted)
+		d.offerAgain()
+		d.retryImpossible()
+	}
+}
+
 // wanted is how a node is to serve programs: what the policy says goes before what administrators say, and among
 // these the last rule before others.
 func (d *desk) wanted(n *node) (s model.NodeSettings) {
@@ -474,8 +515,8 @@ func (d *desk) wanted(n *node) (s model.NodeSettings) {
 	return d.state.SettingsOf(n.number).Over(s)
 }
 
-// partsNow takes over the partitions of a new configuration. Those that preempt each other stay as they were: the
-// policy has them as its classes.
+// partsNow takes over the partitions of a new configuration. Which of them preempt others the policy was told before: it
+// has them as its classes.
 func (d *desk) partsNow() {
 	was := d.fleet.parts.ever
 	d.fleet.divide(d.cfg.Partitions)

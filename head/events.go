@@ -23,7 +23,12 @@ type Config struct {
 	Admins []string
 	// Limits are those of every user; Users has those of single users, which replace them.
 	Limits Limits
-	Users  map[string]Limits
+	// Accounts and QOS have the limits of all jobs of an account or class together, whoever's they are.
+	Accounts map[string]Limits
+	// Licenses is how many of each licence jobs may have together.
+	Licenses map[string]int
+	QOS      map[string]QOSLimits
+	Users    map[string]Limits
 	// MaxJobCount is how many jobs may not have ended at a time, an array counting as one; a user may
 	// have half of them. MaxArraySize is how many tasks an array may have. 0 is no limit.
 	MaxJobCount, MaxArraySize int
@@ -46,7 +51,7 @@ type Config struct {
 	Windows  []Window
 	// Partitions divide the nodes. Without any, a job may name any partition, and has all nodes.
 	Partitions []model.Partition
-	// NodeRules is how nodes serve programs: later ones go before earlier ones.
+	// NodeRules is what administrators say of nodes: later ones go before earlier ones.
 	NodeRules []NodeRule
 	// Authority vouches for the gateways of nodes: certificates in PEM form.
 	Authority string
@@ -56,17 +61,27 @@ type Config struct {
 	Zone *time.Location
 }
 
-// Limits bound what one user may have; 0 is no limit.
+// Limits bound what one user may have, or one account or class; 0 is no limit.
 type Limits struct {
 	Jobs    int   // jobs that have not ended, each task of an array
 	Running int   // jobs that run
 	GPUs    int   // GPUs of jobs that run
 	Cores   int   // cores of jobs that run
 	Memory  int64 // memory on the nodes of jobs that run
+	// licenses is how many of a licence jobs may have.
+	licenses int
+	// Deny refuses jobs that would have to wait for one of these limits.
+	Deny bool
 	// Latency lets a job's programs be of class latency, and Weight is the most that they may have; 0
 	// counts as 1. Nodes give programs what their grant says, whatever their own limits are.
 	Latency bool
 	Weight  int
+}
+
+// QOSLimits bound what the jobs of a class have together, and those of each user in it.
+type QOSLimits struct {
+	Limits
+	PerUser Limits
 }
 
 // Session is one connection of an agent. The daemon numbers them.
@@ -273,8 +288,11 @@ type Window struct {
 	Users, Accounts []string
 }
 
-// NodeRule is what an administrator says of how nodes serve programs. If none are named it is said of all.
+// NodeRule is what an administrator says of nodes: how they serve programs, their weight, or 0 to say nothing of
+// it, and features that they have beside those of other rules. If none are named it is said of all.
 type NodeRule struct {
 	Nodes    []string
+	Weight   int
+	Features []string
 	Settings model.NodeSettings
 }

@@ -268,7 +268,7 @@ func (f *fleet) mayAvoid(said *slurmopt.Options) error {
 
 // chooses says whether the policy is told which of the nodes a job may use, in the head's words.
 func (f *fleet) chooses(j *job) bool {
-	return f.special || len(j.said.Exclude) > 0 || j.passage.from != "" || f.parts.confined(j.order) != nil
+	return f.special || len(j.said.Exclude) > 0 || j.said.Batch.Constraint != nil || j.passage.from != "" || f.parts.confined(j.order) != nil
 }
 
 // divide takes partitions over.
@@ -301,7 +301,7 @@ func (f *fleet) limit(m *model.Job, j *job) {
 		return
 	}
 	of := restricted{said: j.said, user: j.user, partition: j.said.Partition}
-	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
+	if len(j.said.Exclude) == 0 && j.said.Batch.Constraint == nil && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
 		of.said = nil
 	}
 	if !f.private {
@@ -345,7 +345,7 @@ func (f *fleet) mayLend(j *job) (names []string) {
 func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 	excluded, named, part := setOf(j.said.Exclude), setOf(r.NodeList), f.parts.confined(j.order)
 	for _, n := range f.nodes {
-		if n.serves(j.user) && n.mayHave(j) && !n.removed && part.has(n.name) && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
+		if n.serves(j.user) && n.mayHave(j) && !n.removed && part.has(n.name) && !excluded[n.name] && j.said.Batch.Constraint.Allows(n.features) && (len(named) == 0 || named[n.name]) {
 			names = append(names, n.alias)
 		}
 	}
@@ -356,6 +356,8 @@ func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 		}
 		if j.passage.from != "" {
 			names = []string{"(one that has the folder where the job was saved)"}
+		} else if c := j.said.Batch.Constraint; c != nil {
+			names = []string{"(one with " + c.String() + ")"}
 		} else if len(excluded) > 0 {
 			names = []string{"(one that the job does not exclude)"}
 		} else if part != nil {
@@ -410,6 +412,7 @@ func (n *node) add(j *job) {
 type regime struct {
 	sent      *model.NodeSettings // what its agent was told in this session; nil for nothing
 	is        agent.Configured    // what its agent said last in this session
+	features  []string            // by which jobs choose it (--constraint), in order
 	unsettled bool                // it is in fleet.unsettled
 	heardAt   time.Duration       // when its agent said something last
 	news      bool                // it is in fleet.news

@@ -169,7 +169,7 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	if !path.IsAbs(dir) {
 		return bad("the directory %.40q is no absolute path", dir)
 	}
-	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
+	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), in.mayConstrain(said), in.mayLicense(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
 		return bad("%v", err)
 	}
 	j.dir = dir
@@ -344,6 +344,44 @@ func shown(s *api.Submission) []string {
 	return words
 }
 
+// mayConstrain refuses a job that wants a feature which no node has: it would wait for ever.
+func (in *intake) mayConstrain(said *slurmopt.Options) error {
+	c := said.Batch.Constraint
+	var known []string
+	for _, r := range in.cfg.NodeRules {
+		known = append(known, r.Features...)
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	switch word := c.Unknown(func(word string) bool { return slices.Contains(known, word) }); {
+	case word != "" && len(known) == 0:
+		return fmt.Errorf("--constraint: no node has the feature %q, nor any other: leave it out, or ask an administrator for it (features of nodes in head.yaml)", word)
+	case word != "":
+		return fmt.Errorf("--constraint: no node has the feature %q: there are %.200s", word, strings.Join(known, ", "))
+	case c == nil || !c.Same || len(c.Any) == 1:
+		return nil
+	}
+	for _, r := range append([]model.Request{said.Request}, said.Alternatives...) {
+		if r.Nodes != 1 {
+			return fmt.Errorf("--constraint=%s: the same one of several features on all nodes is supported for jobs of one node (-N 1): for more, name one feature", c)
+		}
+	}
+	return nil
+}
+
+// mayLicense refuses a job that wants licences which there are not, or more of one than there are.
+func (in *intake) mayLicense(said *slurmopt.Options) error {
+	for _, l := range said.Batch.Licenses {
+		switch has, known := in.cfg.Licenses[l.Name]; {
+		case !known:
+			return fmt.Errorf("--licenses: there is no licence %q: leave it out, or ask an administrator for it (licenses in head.yaml)", l.Name)
+		case l.Count > has:
+			return fmt.Errorf("--licenses=%s:%d: the cluster has %d: ask for less", l.Name, l.Count, has)
+		}
+	}
+	return nil
+}
+
 // mayReserve refuses a job that names a reservation which there is not: it would wait for ever.
 func (in *intake) mayReserve(said *slurmopt.Options) error {
 	name := said.Batch.Reservation
@@ -367,28 +405,42 @@ func (in *intake) mayReserve(said *slurmopt.Options) error {
 
 // roomFor refuses count jobs like j if they exceed the user's limits.
 func (in *intake) roomFor(j *job, count int, asks string) *Refusal {
-	limits := in.users.limits(j.user)
 	u := in.users.of(j.user)
 	switch most := in.cfg.MaxJobCount; {
 	case in.cfg.MaxArraySize > 0 && count > in.cfg.MaxArraySize:
 		return refusal(statusBadRequest, "an array of %d tasks: it may have %d (max_array_size): submit several arrays", count, in.cfg.MaxArraySize)
-	case limits.Jobs > 0 && u.jobs+count > limits.Jobs:
-		return refusal(statusTooManyRequests, "%s has %d jobs that have not ended, and %d more are over the limit of %d (max_submit_jobs): wait until some have ended", j.user, u.jobs, count, limits.Jobs)
 	case most > 0 && in.roster.records >= most:
 		return refusal(statusTooManyRequests, "the cluster has %d jobs that have not ended, as many as it may have (max_job_count): try again when some have ended", in.roster.records)
 	case most > 0 && u.records >= max(1, most/2):
 		return refusal(statusTooManyRequests, "%s has %d jobs that have not ended, half of what the cluster may have (max_job_count): wait until some have ended, or submit many as one array (--array)", j.user, u.records)
 	}
-	over := func(limit, has string, may any) *Refusal {
-		return refusal(statusBadRequest, "it asks for %s, over the limit of %v for all jobs of user %s together (%s): ask for less", has, may, j.user, limit)
+	for _, b := range in.users.bounds(j.order) {
+		if err := b.mayHave(b.need, count); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// mayHave refuses count jobs of a need if they exceed a limit, or one of them can never be within it.
+func (b *bound) mayHave(n need, count int) *Refusal {
+	over := func(limit, has string, may any) *Refusal {
+		return refusal(statusBadRequest, "it asks for %s, over the limit of %v for all jobs of %s %s together (%s): ask for less", has, may, b.of, b.name, limit)
+	}
+	limits := &b.Limits
 	switch {
-	case limits.GPUs > 0 && j.need.gpus > limits.GPUs:
-		return over("gpus", units.Plural(j.need.gpus, "GPU"), limits.GPUs)
-	case limits.Cores > 0 && j.need.cores > limits.Cores:
-		return over("cores", units.Plural(j.need.cores, "core"), limits.Cores)
-	case limits.Memory > 0 && j.need.memory > limits.Memory:
-		return over("memory", units.FormatSize(j.need.memory)+" of memory", units.FormatSize(limits.Memory))
+	case limits.Jobs > 0 && b.jobs+count > limits.Jobs:
+		return refusal(statusTooManyRequests, "%s has %d jobs that have not ended, and %d more are over the limit of %d (max_submit_jobs): wait until some have ended", b.who(), b.jobs, count, limits.Jobs)
+	case limits.GPUs > 0 && n.gpus > limits.GPUs:
+		return over("gpus", units.Plural(n.gpus, "GPU"), limits.GPUs)
+	case limits.Cores > 0 && n.cores > limits.Cores:
+		return over("cores", units.Plural(n.cores, "core"), limits.Cores)
+	case limits.Memory > 0 && n.memory > limits.Memory:
+		return over("memory", units.FormatSize(n.memory)+" of memory", units.FormatSize(limits.Memory))
+	case limits.Deny:
+		if _, full := b.full(n, b.Limits); full != "" {
+			return refusal(statusTooManyRequests, "the limit of %s %s is %s, and jobs beyond it are refused (deny_on_limit): submit it when some have ended", b.of, b.name, full)
+		}
 	}
 	return nil
 }

@@ -115,6 +115,7 @@ const (
 type need struct {
 	gpus, cores int
 	memory      int64
+	licenses    int // of the licence that is counted
 }
 
 // name is the name of a job for people and for the policy: JOB, or ARRAY_TASK. A rest has that of its

@@ -166,15 +166,15 @@ func (q *queue) freeFirst(r *job) {
 // pass lets as many tasks of a rest pass the gates of its array and its user as there is room for,
 // and says at which gate the others stand. They count as admitted though they are no jobs yet.
 func (q *queue) pass(r *job) gate {
-	a, u, limits := q.roster.arrays[r.array], q.users.of(r.user), q.users.limits(r.user)
+	a, line := q.roster.arrays[r.array], q.users.lineOf(r.order)
 	left := r.size() - r.passed
 	may := left
 	if a.limit > 0 {
 		may = min(may, max(0, a.limit-a.admitted))
 	}
 	fit := 0
-	if len(u.waiting) == 0 || u.waiting[0] == r {
-		fit = u.room(r.need, limits, may)
+	if len(line.waiting) == 0 || line.waiting[0] == r {
+		fit = q.users.room(r.order, may)
 	}
 	if r.passed == 0 {
 		r.turn, r.eligible = 0, 0
@@ -184,7 +184,7 @@ func (q *queue) pass(r *job) gate {
 		}
 	}
 	a.admitted += fit
-	u.take(r.need, fit)
+	q.users.take(r.order, fit)
 	if r.passed += fit; r.passed > 0 {
 		q.roster.hunger(a)
 	}
@@ -193,7 +193,7 @@ func (q *queue) pass(r *job) gate {
 		return atPolicy
 	case fit < may:
 		if r.gate != atLimit {
-			u.waiting = append(u.waiting, r)
+			line.waiting = append(line.waiting, r)
 		}
 		return atLimit
 	}
@@ -288,7 +288,7 @@ func (q *queue) enter(j *job) {
 // insert adds a job to the core's maps and counts.
 func (q *queue) insert(j *job) {
 	q.roster.jobs[j.id] = j
-	q.users.of(j.user).jobs += j.size()
+	q.users.submitted(j.order, j.size())
 	a := q.roster.arrays[j.array]
 	if fresh := a == nil; j.array == 0 || fresh {
 		if j.array != 0 {
@@ -369,21 +369,21 @@ func (q *queue) passArray(j *job) bool {
 	return true
 }
 
-// passLimit admits a job to its user's limits, or makes it wait. Jobs of a user pass in order: one
-// that would fit waits behind an earlier one that does not, or large jobs would starve.
+// passLimit admits a job to the limits that apply to it, or makes it wait. Jobs to which the same limits apply pass in
+// order: one that would fit waits behind an earlier one that does not, or large jobs would starve.
 func (q *queue) passLimit(j *job) bool {
 	if j.inLimit {
 		return true
 	}
-	u, limits := q.users.of(j.user), q.users.limits(j.user)
-	first := len(u.waiting) == 0 || u.waiting[0] == j
-	if !first || !u.fits(j.need, limits) {
+	line := q.users.lineOf(j.order)
+	first := len(line.waiting) == 0 || line.waiting[0] == j
+	if !first || !q.users.fits(j.order) {
 		if j.gate != atLimit {
-			u.waiting = append(u.waiting, j)
+			line.waiting = append(line.waiting, j)
 		}
 		return false
 	}
-	u.take(j.need, 1)
+	q.users.take(j.order, 1)
 	j.inLimit = true
 	return true
 }
@@ -402,15 +402,15 @@ func (q *queue) leave(j *job) {
 	}
 	j.turn = 0
 	q.desk.count(j, false)
-	u := q.users.of(j.user)
-	first := len(u.waiting) > 0 && u.waiting[0] == j
-	u.waiting = without(u.waiting, j)
+	line := q.users.lineOf(j.order)
+	first := len(line.waiting) > 0 && line.waiting[0] == j
+	line.waiting = without(line.waiting, j)
 	if a := q.roster.arrays[j.array]; a != nil {
 		a.waiting = without(a.waiting, j)
 	}
 	q.giveBack(j)
 	if first {
-		q.admitWaiting(u)
+		q.admitWaiting(line)
 	}
 }
 
@@ -435,9 +435,8 @@ func (q *queue) giveBack(j *job) {
 		q.admitTasks(a)
 	}
 	if inLimit > 0 {
-		u := q.users.of(j.user)
-		u.take(j.need, -inLimit)
-		q.admitWaiting(u)
+		q.users.take(j.order, -inLimit)
+		q.admitLines()
 	}
 }
 
@@ -462,14 +461,21 @@ func (q *queue) admitTasks(a *array) {
 	}
 }
 
-// admitWaiting lets a user's waiting jobs pass as long as there is room, in their order. A job
+// admitLines lets jobs pass that wait for limits, as long as there is room: line by line, since several may wait for the same.
+func (q *queue) admitLines() {
+	for _, l := range q.users.standing() {
+		q.admitWaiting(l)
+	}
+}
+
+// admitWaiting lets the jobs of a line pass as long as there is room, in their order. A job
 // stays at the front of the list while it advances, because passLimit admits only the first, and a
 // rest until all its tasks have passed.
-func (q *queue) admitWaiting(u *user) {
-	for len(u.waiting) > 0 {
-		next := u.waiting[0]
+func (q *queue) admitWaiting(l *line) {
+	for len(l.waiting) > 0 {
+		next := l.waiting[0]
 		if next.gate == atLimit && next.state == api.Pending && next.held == 0 {
-			if !u.fits(next.need, q.users.limits(next.user)) {
+			if !q.users.fits(next.order) {
 				return
 			}
 			q.advanceJob(next)
@@ -477,8 +483,8 @@ func (q *queue) admitWaiting(u *user) {
 				return
 			}
 		}
-		if len(u.waiting) > 0 && u.waiting[0] == next {
-			u.waiting = u.waiting[1:]
+		if len(l.waiting) > 0 && l.waiting[0] == next {
+			l.waiting = l.waiting[1:]
 		}
 	}
 }
@@ -495,7 +501,7 @@ func (q *queue) settleEnded(j *job) {
 	q.fleet.discard(q.out, j)
 	q.giveBack(j)
 	u := q.users.of(j.user)
-	u.jobs -= j.size()
+	q.users.submitted(j.order, -j.size())
 	a := q.roster.arrays[j.array]
 	if a != nil {
 		q.taskOver(a, j)

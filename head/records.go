@@ -152,6 +152,8 @@ type Machine struct {
 	User string `json:"user,omitempty"` // the only user whose processes it starts; "" for all
 	Is   string `json:"is"`             // the policy's state of it
 	Gone bool   `json:"gone,omitempty"` // its number is retired
+	// Features are those by which jobs choose it.
+	Features []string `json:"features,omitempty"`
 }
 
 // Picture returns what the core knows now.
@@ -160,7 +162,7 @@ func (c *Core) Picture(now time.Duration) Picture {
 	of := c.desk.state.Cluster()
 	p := Picture{At: c.now, Config: c.cfg, Began: c.began, Cluster: &model.Cluster{Name: of.Name, Nodes: slices.Clone(of.Nodes), GPUTypes: slices.Clone(of.GPUTypes), Remote: of.Remote, Partitions: c.cfg.Partitions}}
 	for _, n := range c.fleet.nodes {
-		p.Machines = append(p.Machines, Machine{Name: n.name, User: n.user, Is: n.usable, Gone: n.removed})
+		p.Machines = append(p.Machines, Machine{Name: n.name, User: n.user, Is: n.usable, Gone: n.removed, Features: n.features})
 	}
 	return p
 }

@@ -379,7 +379,7 @@ func (c *Core) adopt(j *job) error {
 		c.roster.arrays[j.array].admitted++
 		j.inArray = true
 	}
-	c.users.of(j.user).take(j.need, 1)
+	c.users.take(j.order, 1)
 	j.inLimit = true
 	if !j.asleep {
 		return nil

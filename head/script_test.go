@@ -192,33 +192,30 @@ func (p *player) play(words []string) error {
 		}
 		p.cfg.Priority = &cfg
 		return nil
-	case "limits":
+	case "limits": // [account=NAME | qos=NAME | user_in=QOS] LIMIT=N...
+		return p.limits(words[1:])
+	}
+	switch words[0] {
+	case "window":
+		return p.window(words[1:])
+	case "licenses": // NAME=N...
 		for _, w := range words[1:] {
 			name, value, _ := strings.Cut(w, "=")
 			n, err := strconv.Atoi(value)
 			if err != nil {
 				return err
 			}
-			switch name {
-			case "weight":
-				p.cfg.Limits.Weight = n
-			case "latency":
-				p.cfg.Limits.Latency = n > 0
-			case "jobs":
-				p.cfg.Limits.Jobs = n
-			case "running":
-				p.cfg.Limits.Running = n
-			case "gpus":
-				p.cfg.Limits.GPUs = n
-			}
+			p.cfg.Licenses = withEntry(p.cfg.Licenses, name, n)
+		}
+		if p.core != nil {
+			p.core.Configure(p.cfg)
+			p.settle()
 		}
 		return nil
-	}
-	switch words[0] {
+	case "rule": // NODES [weight=W] [features=A,B]
+		return p.rule(words[1:])
 	case "partitions":
 		return p.partitions(strings.Join(words[1:], " "))
-	case "window":
-		return p.window(words[1:])
 	case "usual":
 		return p.usual(words[1:])
 	}
@@ -435,6 +432,89 @@ func (p *player) boot() error {
 		})
 	}
 	return err
+}
+
+// rule adds what is said of nodes to the configuration.
+func (p *player) rule(words []string) (err error) {
+	var r head.NodeRule
+	if r.Nodes, err = model.ExpandNodes(words[0]); err != nil {
+		return err
+	}
+	for _, word := range words[1:] {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "weight":
+			if r.Weight, err = strconv.Atoi(value); err != nil {
+				return err
+			}
+		case "features":
+			r.Features = strings.Split(value, ",")
+		}
+	}
+	p.cfg.NodeRules = append(slices.Clone(p.cfg.NodeRules), r)
+	if p.core != nil {
+		p.core.Configure(p.cfg)
+		p.settle()
+	}
+	return nil
+}
+
+// limits sets limits of users, or of an account or class.
+func (p *player) limits(words []string) error {
+	l, set := p.cfg.Limits, func(l head.Limits) { p.cfg.Limits = l }
+	switch of, name, _ := strings.Cut(words[0], "="); of {
+	case "account":
+		l, set = head.Limits{}, func(l head.Limits) { p.cfg.Accounts = withEntry(p.cfg.Accounts, name, l) }
+		words = words[1:]
+	case "qos", "user_in":
+		all := p.cfg.QOS[name]
+		l, set = head.Limits{}, func(l head.Limits) {
+			if all.Limits = l; of == "user_in" {
+				all.Limits, all.PerUser = p.cfg.QOS[name].Limits, l
+			}
+			p.cfg.QOS = withEntry(p.cfg.QOS, name, all)
+		}
+		words = words[1:]
+	}
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return err
+		}
+		switch name {
+		case "weight":
+			l.Weight = n
+		case "latency":
+			l.Latency = n > 0
+		case "jobs":
+			l.Jobs = n
+		case "running":
+			l.Running = n
+		case "gpus":
+			l.GPUs = n
+		case "cores":
+			l.Cores = n
+		case "deny":
+			l.Deny = n > 0
+		}
+	}
+	set(l)
+	if p.core != nil {
+		p.core.Configure(p.cfg)
+		p.settle()
+	}
+	return nil
+}
+
+// withEntry is a copy of a map with another entry.
+func withEntry[T any](all map[string]T, name string, one T) map[string]T {
+	out := map[string]T{name: one}
+	for k, v := range all {
+		if k != name {
+			out[k] = v
+		}
+	}
+	return out
 }
 
 // window adds a window to the configuration.

@@ -164,7 +164,7 @@ func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, 
 func (v *views) nodeDocument(n *node) api.Node {
 	d := api.Node{
 		Name: n.name, Reason: cmp.Or(n.reason, n.trouble, n.unwilling()), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
-		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Labels: n.labels, Partitions: v.fleet.parts.partitionsOf(n.name), Jobs: n.activeJobs(),
+		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Labels: n.labels, Partitions: v.fleet.parts.partitionsOf(n.name), Jobs: n.activeJobs(), Weight: v.desk.weightOf(n.name), Features: n.features,
 	}
 	for i := range n.devices {
 		g := &n.devices[i]
@@ -440,8 +440,7 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case atArray:
 		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", v.roster.arrays[j.array].limit)
 	case atLimit:
-		u := v.users.of(j.user)
-		return "AssocGrpLimit", u.full(u.waiting[0].need, v.users.limits(j.user)) + ": it starts when some of this user's jobs have ended"
+		return v.users.full(v.users.lineOf(j.order).waiting[0].order)
 	}
 	if word, sentence := v.desk.barred(j); word != "" {
 		return word, sentence

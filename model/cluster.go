@@ -12,6 +12,9 @@ import (
 // MaxGPUsPerNode limits the devices of a node, so that a set of them fits into one word.
 const MaxGPUsPerNode = 64
 
+// MaxNodeWeight is the largest weight of a node.
+const MaxNodeWeight = math.MaxInt32
+
 // maxOverhead is far beyond the cost of any remote GPU.
 const maxOverhead = 1_000_000
 
@@ -38,6 +41,8 @@ type Node struct {
 	// Switch names the switch that the node is connected to. All nodes without one are equally
 	// near.
 	Switch string
+	// Weight orders nodes: jobs get those with smaller weights first. 0 is the default, 1.
+	Weight int
 }
 
 // GPUType describes one kind of device.
@@ -250,6 +255,8 @@ func (c *Cluster) Validate() error {
 			return fmt.Errorf("node %s: cores must be between 1 and %d, not %d", n.Name, math.MaxInt32, n.Cores)
 		case n.Memory < 0:
 			return fmt.Errorf("node %s: memory is negative", n.Name)
+		case n.Weight < 0 || n.Weight > MaxNodeWeight:
+			return fmt.Errorf("node %s: the weight must be between 1 and %d, not %d", n.Name, MaxNodeWeight, n.Weight)
 		case len(n.GPUs) > MaxGPUsPerNode:
 			return fmt.Errorf("node %s: %d GPUs, at most %d are supported", n.Name, len(n.GPUs), MaxGPUsPerNode)
 		case n.Link.Bandwidth < 0 || n.Link.Latency < 0:

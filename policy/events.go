@@ -92,6 +92,11 @@ type (
 		Node  int32
 		State NodeState
 	}
+	// NodeWeighed gives a node another weight; 0 is the default. Jobs get nodes with smaller weights first.
+	NodeWeighed struct {
+		Node   int32
+		Weight int
+	}
 	// DeviceSet says whether a device of a node may be used from now on.
 	DeviceSet struct {
 		Node, Device int32
@@ -182,6 +187,9 @@ func (s *State) AddDevices(n int32, gpus []int, types ...model.GPUType) error {
 
 // SetNode says NodeSet.
 func (s *State) SetNode(n int32, st NodeState) error { return tell(s, NodeSet{n, st}).Err }
+
+// Weigh says NodeWeighed.
+func (s *State) Weigh(n int32, weight int) error { return tell(s, NodeWeighed{n, weight}).Err }
 
 // SetDevice says DeviceSet.
 func (s *State) SetDevice(n, device int32, up bool) error {

@@ -67,13 +67,14 @@ func TestEvents(t *testing.T) {
 	s.Configured(0, model.NodeSettings{VGPUs: 2})
 	s.Hear(0, Heard{Alive: true})
 	s.Hear(9, Heard{})
+	s.Weigh(0, 2)
 	s.Step(time.Second)
-	if heard != 24 {
+	if heard != 25 {
 		t.Errorf("the recorder heard %d events", heard)
 	}
 	s.SetRecorder(nil)
 	s.Step(2 * time.Second)
-	if heard != 24 {
+	if heard != 25 {
 		t.Error("the recorder still hears")
 	}
 }

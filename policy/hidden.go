@@ -188,6 +188,7 @@ func (p *pool) widenTypes() {
 // addDevices adds the devices of a node from number from on, which are new and
 // free.
 func (p *pool) addDevices(n int32, from int) {
+	p.order.made = false
 	p.widenTypes()
 	set := uint64(0)
 	for d, t := range p.cluster.Nodes[n].GPUs {

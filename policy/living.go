@@ -158,6 +158,26 @@ func (ev NodeSet) apply(s *State) Answer {
 	return Answer{}
 }
 
+func (ev NodeWeighed) apply(s *State) Answer {
+	node, err := s.node(ev.Node)
+	if err != nil {
+		return refused(err)
+	}
+	if ev.Weight < 0 || ev.Weight > model.MaxNodeWeight {
+		return refused(fmt.Errorf("node %s: a weight is from 1 to %d, not %d", node.Name, model.MaxNodeWeight, ev.Weight))
+	}
+	if node.Weight == ev.Weight {
+		return Answer{}
+	}
+	node.Weight = ev.Weight
+	for _, v := range []*View{&s.view, s.idle} {
+		v.order.made, v.fresh = false, false
+	}
+	s.grown = true // with remote GPUs, what is possible depends on the nodes that come first
+	s.changed()
+	return Answer{}
+}
+
 func (ev DeviceSet) apply(s *State) Answer {
 	n, device := ev.Node, ev.Device
 	node, err := s.node(n)

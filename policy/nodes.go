@@ -1,13 +1,15 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/model"
 )
 
-// What a policy says of nodes, and hears of them.
+// What a policy says of nodes, and hears of them; and which nodes come first.
 
 // NodeLine is a line of a plan: how the runtime of a node is to serve programs from now on, in place of what an
 // earlier line said. The driver tells the node.
@@ -134,3 +136,117 @@ func (s *State) Configured(n int32, settings model.NodeSettings) error {
 
 // Hear says NodeHeard.
 func (s *State) Hear(n int32, h Heard) error { return tell(s, NodeHeard{n, h}).Err }
+
+// order says which nodes a job is to have first. Nodes with smaller weights come first. Among nodes of
+// one weight, a job that asks for no GPU gets those with fewer GPUs first: whoever needs the others can go
+// nowhere else. Nodes that are alike in this are a tier; within a tier the order is the cluster's.
+//
+// It is made when it is first asked for, and made again after nodes, devices or weights have changed.
+type order struct {
+	made bool
+	with tiers // for jobs that ask for GPUs
+	none tiers // for those that do not
+}
+
+// tiers is the nodes in groups: those of an earlier one are to be taken first.
+type tiers struct {
+	sets []bitmap
+	upTo []bitmap // upTo[i] has the nodes of sets[0] to sets[i]
+	of   []int32  // by node, its tier
+}
+
+// weightOf is the weight of a node; one that nobody has weighed has Slurm's default.
+func weightOf(n *model.Node) int { return cmp.Or(n.Weight, 1) }
+
+func (o *order) make(c *model.Cluster, all bitmap) {
+	o.made = true
+	o.with, o.none = tiersOf(c, all, true), tiersOf(c, all, false)
+}
+
+// rankOfNode is what nodes of one tier have in common.
+type rankOfNode struct{ weight, gpus int }
+
+func (a rankOfNode) compare(b rankOfNode) int {
+	return cmp.Or(cmp.Compare(a.weight, b.weight), cmp.Compare(a.gpus, b.gpus))
+}
+
+// Tiers groups the nodes of a cluster for jobs that ask for GPUs, or for those that do not: by node the number of its
+// tier, and how many tiers there are.
+func Tiers(c *model.Cluster, gpus bool) (of []int32, count int) {
+	rank := func(n *model.Node) rankOfNode {
+		if gpus {
+			return rankOfNode{weightOf(n), 0}
+		}
+		return rankOfNode{weightOf(n), len(n.GPUs)}
+	}
+	var ranks []rankOfNode
+	for i := range c.Nodes {
+		if at, found := slices.BinarySearchFunc(ranks, rank(&c.Nodes[i]), rankOfNode.compare); !found {
+			ranks = slices.Insert(ranks, at, rank(&c.Nodes[i]))
+		}
+	}
+	of = make([]int32, len(c.Nodes))
+	for i := range c.Nodes {
+		at, _ := slices.BinarySearchFunc(ranks, rank(&c.Nodes[i]), rankOfNode.compare)
+		of[i] = int32(at)
+	}
+	return of, len(ranks)
+}
+
+func tiersOf(c *model.Cluster, all bitmap, gpus bool) (t tiers) {
+	of, count := Tiers(c, gpus)
+	if t.of = of; count <= 1 {
+		t.sets, t.upTo = []bitmap{all}, []bitmap{all}
+		return t
+	}
+	for k := range int32(count) {
+		set, upTo := make(bitmap, len(all)), make(bitmap, len(all))
+		for n, tier := range of {
+			if tier == k {
+				set.set(int32(n))
+			}
+			if tier <= k {
+				upTo.set(int32(n))
+			}
+		}
+		t.sets, t.upTo = append(t.sets, set), append(t.upTo, upTo)
+	}
+	return t
+}
+
+// tiersFor is the order of nodes for a shape. The queues of the TSUBAME paper (Alone and Borrowing) take nodes in the
+// order of the cluster, as the paper has it.
+func (pl *placer) tiersFor(sh *Shape, mode Mode) *tiers {
+	if !pl.order.made {
+		pl.order.make(pl.cluster, pl.gpuSteps.all)
+		pl.alike = tiers{sets: []bitmap{pl.gpuSteps.all}, upTo: []bitmap{pl.gpuSteps.all}}
+	}
+	switch {
+	case mode != Sharing:
+		return &pl.alike
+	case sh.gpus > 0 || sh.Request.Remote != nil:
+		return &pl.order.with
+	}
+	return &pl.order.none
+}
+
+// before says which of two nodes a job gets first.
+func (t *tiers) before(a, b int32) int {
+	return cmp.Or(cmp.Compare(t.of[a], t.of[b]), cmp.Compare(a, b))
+}
+
+// inNodeOrder sorts parts that were taken tier by tier, with the shares of devices on their own nodes: an allocation is
+// in node order.
+func (pl *placer) inNodeOrder() {
+	byNode := func(a, b model.Part) int { return cmp.Compare(a.Node, b.Node) }
+	if slices.IsSortedFunc(pl.out.Parts, byNode) {
+		return
+	}
+	slices.SortFunc(pl.out.Parts, byNode)
+	for i := range pl.out.Grants {
+		g := &pl.out.Grants[i]
+		at, _ := slices.BinarySearchFunc(pl.out.Parts, g.Node, func(p model.Part, n int32) int { return cmp.Compare(p.Node, n) })
+		g.For = int32(at)
+	}
+	slices.SortStableFunc(pl.out.Grants, func(a, b model.Grant) int { return cmp.Compare(a.For, b.For) })
+}

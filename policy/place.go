@@ -92,6 +92,7 @@ type placer struct {
 	epoch uint64           // grows whenever something is given back
 	rooms [3][]room        // by mode and class
 	fresh bool             // out was found, and the pool has not changed since
+	alike tiers            // all nodes in one tier
 }
 
 // room is an upper bound of the number of nodes that have what a class of
@@ -298,25 +299,29 @@ func (pl *placer) addShares(sh *Shape, n, user int32) {
 	}
 }
 
-// first places a job on the first nodes that suit it.
+// first places a job on the first nodes that suit it, tier by tier.
 func (pl *placer) first(sh *Shape, mode Mode) bool {
 	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
 	// suits writes each part directly into its place: copying what was just
 	// written stalls the processor.
 	parts := slices.Grow(pl.out.Parts[:0], int(sh.nodes))[:sh.nodes]
 	found := int32(0)
-	for w := range core {
-		for set := core[w] & memory[w] & gpu[w] & unhosted[w]; set != 0; set &= set - 1 {
-			n := int32(w<<6 + bits.TrailingZeros64(set))
-			if !pl.suits(sh, n, &parts[found]) {
-				continue
-			}
-			if sh.gpuMemory > 0 {
-				pl.addShares(sh, n, found)
-			}
-			if found++; found == sh.nodes {
-				pl.out.Parts = parts
-				return true
+	for _, tier := range pl.tiersFor(sh, mode).sets {
+		tier = tier[:len(core)]
+		for w := range core {
+			for set := core[w] & memory[w] & gpu[w] & unhosted[w] & tier[w]; set != 0; set &= set - 1 {
+				n := int32(w<<6 + bits.TrailingZeros64(set))
+				if !pl.suits(sh, n, &parts[found]) {
+					continue
+				}
+				if sh.gpuMemory > 0 {
+					pl.addShares(sh, n, found)
+				}
+				if found++; found == sh.nodes {
+					pl.out.Parts = parts
+					pl.inNodeOrder()
+					return true
+				}
 			}
 		}
 	}
@@ -330,13 +335,23 @@ func (pl *placer) first(sh *Shape, mode Mode) bool {
 	return false
 }
 
-// neighbours finds the first run of suitable nodes next to each other.
+// neighbours finds the first run of suitable nodes next to each other, in as few tiers as possible.
 func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
+	for _, within := range pl.tiersFor(sh, mode).upTo {
+		if pl.neighboursIn(sh, mode, within) {
+			return true
+		}
+		pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
+	}
+	return false
+}
+
+func (pl *placer) neighboursIn(sh *Shape, mode Mode, within bitmap) bool {
 	core, memory, gpu, unhosted := pl.candidates(sh, mode, true)
 	var part model.Part
 	for n := range int32(len(pl.nodes)) {
 		w := n >> 6
-		if core[w]&memory[w]&gpu[w]&unhosted[w]>>(n&63)&1 == 0 || !pl.suits(sh, n, &part) {
+		if core[w]&memory[w]&gpu[w]&unhosted[w]&within[w]>>(n&63)&1 == 0 || !pl.suits(sh, n, &part) {
 			pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
 			continue
 		}
@@ -351,13 +366,35 @@ func (pl *placer) neighbours(sh *Shape, mode Mode) bool {
 	return false
 }
 
-// spread collects cores node by node. For a contiguous request it starts again
-// at each gap, as the nodes must be neighbours that all give some.
+// spread collects cores node by node, tier by tier. For a contiguous request the nodes must be neighbours that all
+// give some, in as few tiers as possible.
 func (pl *placer) spread(sh *Shape, mode Mode) bool {
-	some := pl.coreSteps.atLeast(1)
-	need, last := sh.cores, int32(-1)
+	t := pl.tiersFor(sh, mode)
+	if sh.Request.Contiguous {
+		for _, within := range t.upTo {
+			pl.out.Parts, pl.out.Grants = pl.out.Parts[:0], pl.out.Grants[:0]
+			if pl.spreadIn(sh, mode, within, sh.cores) == 0 {
+				return true
+			}
+		}
+		return false
+	}
+	need := sh.cores
+	for _, tier := range t.sets {
+		if need = pl.spreadIn(sh, mode, tier, need); need == 0 {
+			pl.inNodeOrder()
+			return true
+		}
+	}
+	return false
+}
+
+// spreadIn collects cores from some nodes, and returns how many are still missing. For a contiguous request it starts
+// again at each gap.
+func (pl *placer) spreadIn(sh *Shape, mode Mode, within bitmap, need int32) int32 {
+	some, last := pl.coreSteps.atLeast(1), int32(-1)
 	for w := range some {
-		set := some[w]
+		set := some[w] & within[w]
 		if mode == Alone {
 			set &= pl.unhosted[w]
 		}
@@ -383,11 +420,11 @@ func (pl *placer) spread(sh *Shape, mode Mode) bool {
 			}
 			pl.out.Parts = append(pl.out.Parts, part)
 			if need -= part.Cores; need == 0 {
-				return true
+				return 0
 			}
 		}
 	}
-	return false
+	return need
 }
 
 // spreadOn is the part that a node gives of need spread cores, if it gives any.
@@ -443,7 +480,7 @@ func (pl *placer) borrow(sh *Shape) bool {
 		pl.base.set(pl.out.Parts[i].Node)
 	}
 	if sh.Request.Contiguous {
-		if !pl.neighbours(&plain, Sharing) {
+		if !pl.neighboursIn(&plain, Sharing, pl.alike.sets[0]) {
 			return false
 		}
 		for i := range pl.out.Parts {

@@ -149,6 +149,7 @@ type pool struct {
 	freeGPUs  int64
 
 	coreSteps, memorySteps, gpuSteps ladder
+	order                            order
 	unhosted                         bitmap // nodes with hosted == 0
 
 	undo      []move

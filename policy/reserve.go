@@ -140,7 +140,7 @@ func (v *View) reserveNodes(sh *Shape, within time.Duration) time.Duration {
 			chosen = v.releaseInto(chosen, sh, v.Held(id))
 		}
 		if len(chosen) >= int(sh.nodes) {
-			slices.Sort(chosen)
+			slices.SortFunc(chosen, v.tiersFor(sh, Sharing).before)
 			v.chosen = chosen
 			return v.keep(sh, ends.at)
 		}

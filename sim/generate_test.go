@@ -109,6 +109,7 @@ func (g *generator) cluster(nodes int) *model.Cluster {
 		n.Link = model.Link{Bandwidth: int64(g.between(1, 4)) * 1e9, Latency: latency}
 		if g.chance(50) {
 			n.Switch = []string{"s", "t"}[g.IntN(2)]
+			n.Weight = g.IntN(3)
 		}
 		if g.chance(75) {
 			for range g.between(1, 4) {

@@ -89,7 +89,7 @@ var handCases = []handCase{
 			{id: "shares go to one device", run: 9, request: share(4), intensity: 0.5, start: 0, end: 9, where: "a/a0:4>0"},
 			{id: "while it has room", run: 9, request: share(4), intensity: 0.5, start: 0, end: 9, where: "a/a0:4>0"},
 			{id: "a whole one leaves shared ones alone", run: 9, request: gpus(2, 1), start: 0, end: 9, where: "ab"},
-			{id: "cores are spread", run: 9, request: model.Request{Cores: 6, MemoryPerCore: 3}, start: 0, end: 9, where: "abc"},
+			{id: "cores are spread", run: 9, request: model.Request{Cores: 6, MemoryPerCore: 3}, start: 0, end: 9, where: "bc"},
 		},
 	},
 	{
@@ -117,8 +117,17 @@ var handCases = []handCase{
 		jobs: []handJob{
 			{id: "x", submit: 0, run: 10, request: on("b"), start: 0, end: 10},
 			{id: "y", submit: 1, run: 4, request: model.Request{Nodes: 1, NodeList: []string{"b"}, Remote: &model.RemoteGPUs{Count: 1}}, start: 10, end: 14, where: "b/a0>0"},
-			{id: "z", submit: 10, run: 5, request: model.Request{Nodes: 1, Exclusive: true}, start: 14, end: 19, where: "a"},
-			{id: "w", submit: 15, run: 5, request: cores(1), start: 15, end: 20, where: "b"},
+			{id: "z", submit: 10, run: 5, request: model.Request{Nodes: 1, Exclusive: true}, start: 14, end: 19, where: "b"},
+			{id: "w", submit: 15, run: 5, request: cores(1), start: 15, end: 20, where: "a"},
+		},
+	},
+	{
+		name: "jobs that ask for no GPU keep away from those who do", policy: "first-fit", cluster: handCluster(2, 1, 0),
+		jobs: []handJob{
+			{id: "x", run: 9, request: model.Request{Nodes: 1, CoresPerNode: 4}, start: 0, end: 9, where: "c"},
+			{id: "y", run: 9, request: model.Request{Nodes: 1, CoresPerNode: 2}, start: 0, end: 9, where: "b"},
+			{id: "z", run: 9, request: model.Request{Nodes: 2, CoresPerNode: 2}, start: 0, end: 9, where: "ab"},
+			{id: "g", run: 9, request: gpus(1, 2), start: 0, end: 9, where: "a"},
 		},
 	},
 	{

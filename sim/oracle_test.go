@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -478,11 +479,12 @@ type placement struct {
 	nodes []freeNode
 	req   *model.Request
 	alloc model.Allocation
+	paper bool // the order of the cluster file counts alone
 }
 
 // place finds what the policy would give the job of what is free.
 func (o *oracleRun) place(free []freeNode, j int) (model.Allocation, bool) {
-	p := &placement{c: o.c, nodes: lesser(free, free), req: &o.jobs[j].Request}
+	p := &placement{c: o.c, nodes: lesser(free, free), req: &o.jobs[j].Request, paper: o.policy == "g-queue" || o.policy == "r-queue"}
 	hostsNobody := func(i int) bool { return !free[i].hosting }
 	anyNode := func(int) bool { return true }
 
@@ -549,9 +551,51 @@ func (p *placement) borrowWhole(part int) bool {
 	return false
 }
 
-// choose finds the first nodes that suit, at most as many as asked; of a
-// contiguous job the first run, or none.
+// rank says how late a node is taken: by its weight and, for jobs that ask for no GPU, how many GPUs it has.
+func (p *placement) rank(i int) int {
+	switch n := &p.c.Nodes[i]; {
+	case p.paper:
+		return 0
+	case p.req.GPUs > 0 || p.req.Remote != nil:
+		return max(1, n.Weight) * 100
+	default:
+		return max(1, n.Weight)*100 + len(n.GPUs)
+	}
+}
+
+// inTurn is the nodes in the order in which they are taken.
+func (p *placement) inTurn() []int {
+	order := make([]int, len(p.nodes))
+	for i := range order {
+		order[i] = i
+	}
+	sort.SliceStable(order, func(a, b int) bool { return p.rank(order[a]) < p.rank(order[b]) })
+	return order
+}
+
+// choose finds the first nodes that suit, at most as many as asked, in node order; of a
+// contiguous job the first run of nodes that are not taken later than need be, or none.
 func (p *placement) choose(suitable func(int) bool) []int {
+	if p.req.Contiguous {
+		for _, last := range p.inTurn() {
+			if run := p.run(func(i int) bool { return suitable(i) && p.rank(i) <= p.rank(last) }); run != nil {
+				return run
+			}
+		}
+		return nil
+	}
+	var nodes []int
+	for _, i := range p.inTurn() {
+		if suitable(i) && len(nodes) < p.req.Nodes {
+			nodes = append(nodes, i)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// run is the first run of suitable nodes.
+func (p *placement) run(suitable func(int) bool) []int {
 	var nodes []int
 	for i := range p.nodes {
 		if len(nodes) == p.req.Nodes {
@@ -559,11 +603,11 @@ func (p *placement) choose(suitable func(int) bool) []int {
 		}
 		if suitable(i) {
 			nodes = append(nodes, i)
-		} else if p.req.Contiguous {
+		} else {
 			nodes = nil
 		}
 	}
-	if p.req.Contiguous && len(nodes) < p.req.Nodes {
+	if len(nodes) < p.req.Nodes {
 		return nil
 	}
 	return nodes
@@ -573,21 +617,28 @@ func (p *placement) choose(suitable func(int) bool) []int {
 // tries every node as the first.
 func (p *placement) spread(allowed func(int) bool) bool {
 	if !p.req.Contiguous {
-		return p.spreadFrom(0, allowed)
+		return p.spreadOver(p.inTurn(), allowed)
 	}
-	for first := range p.nodes {
-		if p.spreadFrom(first, allowed) {
-			return true
+	everywhere := p.inTurn()
+	for _, last := range everywhere {
+		for first := range p.nodes {
+			inTime := func(i int) bool { return allowed(i) && p.rank(i) <= p.rank(last) }
+			if p.spreadOver(slices.Sorted(slices.Values(everywhere))[first:], inTime) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-func (p *placement) spreadFrom(first int, allowed func(int) bool) bool {
+func (p *placement) spreadOver(order []int, allowed func(int) bool) bool {
 	p.alloc = model.Allocation{}
 	missing := p.req.Cores
-	var chosen []int
-	for i := first; i < len(p.nodes) && missing > 0; i++ {
+	gives := map[int]int{}
+	for _, i := range order {
+		if missing == 0 {
+			break
+		}
 		give := 0
 		if allowed(i) && p.listed(i) && p.hasGPUs(i) {
 			give = p.gives(i, missing)
@@ -596,15 +647,15 @@ func (p *placement) spreadFrom(first int, allowed func(int) bool) bool {
 			return false
 		}
 		if give > 0 {
-			p.host(i, give, p.req.Memory+p.req.MemoryPerCore*int64(give))
-			chosen = append(chosen, i)
+			gives[i] = give
 			missing -= give
 		}
 	}
 	if missing > 0 {
 		return false
 	}
-	for part, i := range chosen {
+	for part, i := range slices.Sorted(maps.Keys(gives)) {
+		p.host(i, gives[i], p.req.Memory+p.req.MemoryPerCore*int64(gives[i]))
 		for range p.req.GPUs {
 			p.grantOn(i, part, p.req.GPUMemory, 0)
 		}

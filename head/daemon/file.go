@@ -50,6 +50,10 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		}),
 		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
+		strictyaml.Key("licenses", func(n strictyaml.Node) (err error) {
+			c.Core.Licenses, err = entriesOf(d, n, "a licence", func(n strictyaml.Node, count *int) error { return d.Count("licenses", 1, most, count)(n) })
+			return err
+		}),
 		strictyaml.Key("grants", func(n strictyaml.Node) error { return d.holds(n, &c.Core.Holds) }),
 		strictyaml.Key("max_job_count", d.Count("max_job_count", 1, most, &c.Core.MaxJobCount)),
 		strictyaml.Key("max_array_size", d.Count("max_array_size", 1, slurmopt.MaxArrayTasks, &c.Core.MaxArraySize)),
@@ -163,7 +167,7 @@ func (d *decoder) window(n strictyaml.Node, zone *time.Location) (w head.Window,
 	return w, err
 }
 
-// nodes reads how nodes serve programs.
+// nodes reads what administrators say of nodes.
 func (d *decoder) nodes(n strictyaml.Node, c *head.Config) error {
 	items, ok := strictyaml.Items(n)
 	if !ok || len(items) > maxNodeRules {
@@ -186,8 +190,10 @@ const maxNodeRules = 1000
 func (d *decoder) nodeRule(n strictyaml.Node) (r head.NodeRule, err error) {
 	s, keep := &r.Settings, 0
 	period := time.Duration(0)
-	given, err := d.Fields(n, "how nodes serve programs",
+	given, err := d.Fields(n, "an entry of nodes",
 		strictyaml.Key("nodes", strictyaml.Value(&d.File, "nodes", &r.Nodes, model.ExpandNodes)),
+		strictyaml.Key("weight", d.Count("weight", 1, model.MaxNodeWeight, &r.Weight)),
+		strictyaml.Key("features", func(n strictyaml.Node) (err error) { r.Features, err = d.features(n); return err }),
 		strictyaml.Key("vgpus", d.Count("vgpus", 1, model.MaxVGPUs, &s.VGPUs)),
 		strictyaml.Key("sharing", d.Text("sharing", &s.Sharing)),
 		strictyaml.Key("policy", d.Text("policy", &s.Policy)),
@@ -206,6 +212,17 @@ func (d *decoder) nodeRule(n strictyaml.Node) (r head.NodeRule, err error) {
 		}
 	}
 	return r, err
+}
+
+// features reads a list of features.
+func (d *decoder) features(n strictyaml.Node) ([]string, error) {
+	names, err := d.names(n, "features", "features")
+	for _, name := range names {
+		if wrong := model.CheckFeature(name); wrong != nil {
+			return nil, d.Errorf(strictyaml.Start(n), "%v", wrong)
+		}
+	}
+	return names, err
 }
 
 // record reads the file and the limit of the recording.
@@ -265,6 +282,23 @@ func (d *decoder) specs(n strictyaml.Node, into *[]string) error {
 func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
 	var users strictyaml.Node
 	_, err := d.Fields(n, "limits",
+		strictyaml.Key("accounts", func(n strictyaml.Node) (err error) {
+			c.Accounts, err = entriesOf(d, n, "an account", func(n strictyaml.Node, l *head.Limits) error {
+				_, err := d.Fields(n, "limits of an account", d.bounds(l)...)
+				return err
+			})
+			return err
+		}),
+		strictyaml.Key("qos", func(n strictyaml.Node) (err error) {
+			c.QOS, err = entriesOf(d, n, "a QOS", func(n strictyaml.Node, l *head.QOSLimits) error {
+				_, err := d.Fields(n, "limits of a QOS", append(d.bounds(&l.Limits), strictyaml.Key("per_user", func(n strictyaml.Node) error {
+					_, err := d.Fields(n, "limits of each user in a QOS", d.bounds(&l.PerUser)...)
+					return err
+				}))...)
+				return err
+			})
+			return err
+		}),
 		strictyaml.Key("default", func(n strictyaml.Node) error {
 			c.Limits = head.Limits{Jobs: c.Limits.Jobs}
 			return d.limit(n, &c.Limits)
@@ -274,37 +308,60 @@ func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
 	if err != nil || users == nil {
 		return err
 	}
-	entries, err := d.Entries(users, "users")
+	c.Users, err = entriesOf(d, users, "a user", func(n strictyaml.Node, own *head.Limits) error {
+		*own = c.Limits // what a user's entry does not say is as for all users
+		return d.limit(n, own)
+	})
+	return err
+}
+
+// entriesOf reads limits by the names of those that they are of.
+func entriesOf[T any](d *decoder, n strictyaml.Node, what string, read func(strictyaml.Node, *T) error) (map[string]T, error) {
+	entries, err := d.Entries(n, what)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.Users = map[string]head.Limits{}
+	all := map[string]T{}
 	for _, e := range entries {
 		if err := strictyaml.CheckName(e.Key.Text); err != nil {
-			return d.Errorf(e.Key.Place, "the name of a user %v", err)
+			return nil, d.Errorf(e.Key.Place, "the name of %s %v", what, err)
 		}
-		own := c.Limits // what a user's entry does not say is as for all users
-		if err := d.limit(e.Value, &own); err != nil {
-			return err
+		var one T
+		if err := read(e.Value, &one); err != nil {
+			return nil, err
 		}
-		c.Users[e.Key.Text] = own
+		all[e.Key.Text] = one
 	}
-	return nil
+	return all, nil
 }
 
 const most = 1 << 30
 
 func (d *decoder) limit(n strictyaml.Node, l *head.Limits) error {
-	_, err := d.Fields(n, "limits of a user",
+	_, err := d.Fields(n, "limits of a user", append(d.bounds(l),
+		strictyaml.Key("weight", d.Count("weight", 1, model.MaxWeight, &l.Weight)),
+		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &l.Latency, parseClass)))...)
+	return err
+}
+
+// bounds are the keys of limits that users, accounts and classes have.
+func (d *decoder) bounds(l *head.Limits) []strictyaml.Field {
+	return []strictyaml.Field{
 		strictyaml.Key("max_submit_jobs", d.Count("max_submit_jobs", 0, most, &l.Jobs)),
 		strictyaml.Key("running", d.Count("running", 0, most, &l.Running)),
 		strictyaml.Key("gpus", d.Count("gpus", 0, most, &l.GPUs)),
 		strictyaml.Key("cores", d.Count("cores", 0, most, &l.Cores)),
 		strictyaml.Key("memory", d.Size("memory", &l.Memory)),
-		strictyaml.Key("weight", d.Count("weight", 1, model.MaxWeight, &l.Weight)),
-		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &l.Latency, parseClass)),
-	)
-	return err
+		strictyaml.Key("deny_on_limit", strictyaml.Value(&d.File, "deny_on_limit", &l.Deny, parseYes)),
+	}
+}
+
+// parseYes reads true or false.
+func parseYes(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, fmt.Errorf("must be true or false, not %q", s)
+	}
+	return s == "true", nil
 }
 
 // parseClass says whether a user's jobs may be of class latency.

@@ -357,12 +357,12 @@ func (y *History) modelOf(a *asked, user int32) *model.Job {
 // restrict limits a request to the nodes that the job may use, as the head does. Those that had not come
 // yet are down in the simulation.
 func (y *History) restrict(r *model.Request, said *slurmopt.Options, user string) {
-	if !y.special && len(said.Exclude) == 0 {
+	if !y.special && len(said.Exclude) == 0 && said.Batch.Constraint == nil {
 		return
 	}
 	var names []string
 	for i, m := range y.Machines {
-		if n := y.keep[i]; n >= 0 && (m.User == "" || m.User == user) && !slices.Contains(said.Exclude, m.Name) && (len(r.NodeList) == 0 || slices.Contains(r.NodeList, m.Name)) {
+		if n := y.keep[i]; n >= 0 && (m.User == "" || m.User == user) && !slices.Contains(said.Exclude, m.Name) && said.Batch.Constraint.Allows(m.Features) && (len(r.NodeList) == 0 || slices.Contains(r.NodeList, m.Name)) {
 			names = append(names, y.cluster.Nodes[n].Name)
 		}
 	}

@@ -195,6 +195,7 @@ func (d *decoder) node(n strictyaml.Node) error {
 			return nil
 		}),
 		strictyaml.Key("switch", d.Identifier("switch", &node.Switch)),
+		strictyaml.Key("weight", d.Count("weight", 1, model.MaxNodeWeight, &node.Weight)),
 	)
 	if err != nil {
 		return err

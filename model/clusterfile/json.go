@@ -43,6 +43,7 @@ type (
 		Bandwidth int64    `json:"link_bytes_per_s"`
 		Latency   float64  `json:"link_latency_s"`
 		Switch    string   `json:"switch"`
+		Weight    int      `json:"weight"`
 	}
 	jsonPart struct {
 		Name    string  `json:"name"`
@@ -73,7 +74,7 @@ func Document(c *model.Cluster) any {
 		for j, t := range n.GPUs {
 			gpus[j] = c.GPUTypes[t].Name
 		}
-		out.Nodes = append(out.Nodes, jsonNode{n.Name, n.Cores, n.Memory, gpus, n.Link.Bandwidth, n.Link.Latency.Seconds(), n.Switch})
+		out.Nodes = append(out.Nodes, jsonNode{n.Name, n.Cores, n.Memory, gpus, n.Link.Bandwidth, n.Link.Latency.Seconds(), n.Switch, cmp.Or(n.Weight, 1)})
 	}
 	for _, p := range c.Partitions {
 		out.Partitions = append(out.Partitions, jsonPart{p.Name, p.Default, p.State.String(), model.CompressNodes(p.Nodes), p.MaxTime.Seconds(), p.PriorityTier})

@@ -132,7 +132,7 @@ func linksOf(c *model.Cluster) (links []model.Link, numbers map[model.Link]int) 
 func linkName(i int) string { return fmt.Sprintf("link%d", i+1) }
 
 func equalNodes(a, b *model.Node) bool {
-	return a.Cores == b.Cores && a.Memory == b.Memory && a.Link == b.Link && a.Switch == b.Switch && slices.Equal(a.GPUs, b.GPUs)
+	return a.Cores == b.Cores && a.Memory == b.Memory && a.Link == b.Link && a.Switch == b.Switch && a.Weight == b.Weight && slices.Equal(a.GPUs, b.GPUs)
 }
 
 // writeNodes writes equal nodes as one entry.
@@ -151,6 +151,9 @@ func writeNodes(b *bufio.Writer, c *model.Cluster, links map[model.Link]int, nod
 	}
 	if n.Switch != "" {
 		fmt.Fprintf(b, ", switch: %s", strictyaml.Quote(n.Switch))
+	}
+	if n.Weight != 0 {
+		fmt.Fprintf(b, ", weight: %d", n.Weight)
 	}
 	fmt.Fprintln(b, "}")
 }

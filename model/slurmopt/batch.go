@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"muster/model"
 )
 
 // Submit is the tool whose jobs really run: `muster submit`. It has the options of sbatch. Those
@@ -39,6 +41,10 @@ type Batch struct {
 	// default, because a node that the head cannot reach may still run the job to its end.
 	Requeue              bool
 	Comment, Reservation string
+	// Licenses are what the job takes of licences, each name once.
+	Licenses []License
+	// Constraint says which features the job's nodes must have; nil for none.
+	Constraint *model.Constraint
 	// Signal is the signal before the time limit; nil for none.
 	Signal *Signal
 }
@@ -389,6 +395,54 @@ func exportText(items []string) string {
 	return strings.Join(quoted, ",")
 }
 
+// License is some of a licence that the head counts.
+type License struct {
+	Name  string
+	Count int
+}
+
+// maxLicenses limits the licences of a job.
+const maxLicenses = 32
+
+// setLicenses reads NAME[:COUNT], separated by commas.
+func (p *parser) setLicenses(value string) error {
+	var list []License
+	for item := range strings.SplitSeq(value, ",") {
+		name, text, counted := strings.Cut(item, ":")
+		count := uint64(1)
+		var err error
+		if counted {
+			count, err = strconv.ParseUint(text, 10, 30)
+		}
+		if err != nil || count == 0 || model.CheckFeature(name) != nil {
+			return fmt.Errorf("%q is no licence: write NAME or NAME:COUNT, separated by commas", item)
+		}
+		if slices.ContainsFunc(list, func(l License) bool { return l.Name == name }) {
+			return fmt.Errorf("%q names %s twice", value, name)
+		}
+		list = append(list, License{name, int(count)})
+	}
+	if len(list) > maxLicenses {
+		return fmt.Errorf("%d licences: a job may have %d", len(list), maxLicenses)
+	}
+	p.options.Batch.Licenses = list
+	return nil
+}
+
+// licensesText writes licences as --licenses reads them.
+func licensesText(list []License) string {
+	words := make([]string, len(list))
+	for i, l := range list {
+		words[i] = fmt.Sprintf("%s:%d", l.Name, l.Count)
+	}
+	return strings.Join(words, ",")
+}
+
+func (p *parser) setConstraint(value string) (err error) {
+	p.options.Batch.Constraint, err = model.ParseConstraint(value)
+	return err
+}
+
 func (p *parser) setNice(value string) (err error) {
 	p.options.Batch.Nice, err = ParseNice(value)
 	return err
@@ -465,6 +519,8 @@ func batchTable() []option {
 		onOff("no-requeue", 0, func(o *Options) *bool { return &o.Batch.Requeue }, false),
 		text("comment", 0, "TEXT", func(o *Options) *string { return &o.Batch.Comment }),
 		text("reservation", 0, "NAME", func(o *Options) *string { return &o.Batch.Reservation }),
+		attribute("licenses", 'L', "matlab:2", (*parser).setLicenses),
+		attribute("constraint", 'C', "a100&ib", (*parser).setConstraint),
 		attribute("signal", 0, "USR1@60", (*parser).setSignal),
 		attribute("run", 0, "", nil).refuse("is for simulated jobs: give a time limit with -t"),
 
@@ -516,6 +572,8 @@ func batchWords(b *Batch) []string {
 	}
 	option("--comment=", b.Comment)
 	option("--reservation=", b.Reservation)
+	option("--licenses=", licensesText(b.Licenses))
+	option("--constraint=", b.Constraint.String())
 	if b.Signal != nil {
 		option("--signal=", b.Signal.String())
 	}

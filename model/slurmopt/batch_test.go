@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"muster/internal/seeds"
+	"muster/model"
 )
 
 // parseSubmit reads a line of `muster submit` as a shell hands it over.
@@ -26,6 +27,14 @@ func parseSubmit(line string) (*Options, error) {
 		argv = append(argv, w.Text)
 	}
 	return Parse(argv)
+}
+
+func constraint(text string) *model.Constraint {
+	c, err := model.ParseConstraint(text)
+	if err != nil {
+		panic(err)
+	}
+	return c
 }
 
 func TestBatch(t *testing.T) {
@@ -59,6 +68,9 @@ func TestBatch(t *testing.T) {
 		{"--comment='a b' --reservation=r", Batch{Comment: "a b", Reservation: "r"}},
 		{"--signal=B:USR1@30", Batch{Signal: &Signal{Number: 10, Before: 30 * time.Second, Batch: true}}},
 		{"--signal=SIGTERM", Batch{Signal: &Signal{Number: 15, Before: minute}}},
+		{"-L a:2,b", Batch{Licenses: []License{{"a", 2}, {"b", 1}}}},
+		{"-C a", Batch{Constraint: constraint("a")}},
+		{"--constraint='[a|b]'", Batch{Constraint: constraint("[a|b]")}},
 		{"--signal=2@0", Batch{Signal: &Signal{Number: 2}}},
 	} {
 		o, err := parseSubmit(c.line)
@@ -147,7 +159,16 @@ func TestSubmitErrors(t *testing.T) {
 		"--signal=1@99999":             `--signal: "1@99999": behind @ stand seconds, from 0 to 65535`,
 		"--export=A,,B":                `--export: "" is no variable: write ALL, NONE, NAME or NAME=VALUE, separated by commas`,
 		"--export=A,NONE":              `--export: NONE stands alone`,
-		"--constraint=x":               `--constraint is not supported: name nodes with -w, or a GPU type with --gres=gpu:TYPE:1`,
+		"--constraint=a&b|c":           `--constraint: "a&b|c": it has & and | side by side: say with parentheses what belongs together, as in a&(b|c)`,
+		"-L 'a|b'":                     `--licenses: "a|b" is no licence: write NAME or NAME:COUNT, separated by commas`,
+		"-L a:0":                       `--licenses: "a:0" is no licence: write NAME or NAME:COUNT, separated by commas`,
+		"-L a,a:2":                     `--licenses: "a,a:2" names a twice`,
+		"-C 'a*2'":                     `--constraint: "a*2": so many nodes of one kind and so many of another (*) are not supported: submit a job for each`,
+		"-C 'a b'":                     `--constraint: "a b": "a b" is no feature: write letters, digits, and any of _ - . +`,
+		"-C ''":                        `--constraint: "": "" is no feature: write letters, digits, and any of _ - . +`,
+		"-C '(a'":                      `--constraint: "(a": a parenthesis is not closed`,
+		"-C 'a)'":                      `--constraint: "a)": a parenthesis is closed that was not opened`,
+		"-C '[a]|b'":                   `--constraint: "[a]|b": brackets stand around all of it, as in [a|b]`,
 		"--run=5":                      `--run is for simulated jobs: give a time limit with -t`,
 		"--dependencie=3":              `--dependencie is no option: did you mean --dependency?`,
 		"--or='-d 5'":                  `--or: column 4: --dependency says nothing about a request: inside --or give -N, -n, -c, --gres, -t and their like`,

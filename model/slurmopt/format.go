@@ -68,7 +68,7 @@ func (o *Options) Public() *Options {
 	p.Command, p.Client = nil, Client{}
 	p.Batch = Batch{
 		Array: b.Array, Dependency: b.Dependency, Begin: b.Begin, Deadline: b.Deadline, Hold: b.Hold, Nice: b.Nice,
-		Requeue: b.Requeue, Reservation: b.Reservation, Signal: b.Signal,
+		Requeue: b.Requeue, Reservation: b.Reservation, Constraint: b.Constraint, Licenses: b.Licenses, Signal: b.Signal,
 	}
 	return &p
 }

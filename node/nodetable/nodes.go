@@ -74,13 +74,21 @@ func reasonOf(n *api.Node) string {
 // WriteSettings writes how nodes serve programs, a line each, and what of that they do not do as they were asked.
 func WriteSettings(w io.Writer, nodes []api.Node) error {
 	for i := range nodes {
-		s := nodes[i].Settings
-		if s == nil {
+		s, text := nodes[i].Settings, ""
+		if nodes[i].Weight != 0 {
+			text = fmt.Sprintf("; weight: %d", nodes[i].Weight)
+		}
+		if len(nodes[i].Features) > 0 {
+			text += "; features: " + strings.Join(nodes[i].Features, ",")
+		}
+		if s == nil && text == "" {
 			continue
 		}
-		text := ""
+		if s == nil {
+			s = &api.NodeSettings{}
+		}
 		if s.InForce != nil {
-			text = "; in force: " + s.InForce.String()
+			text += "; in force: " + s.InForce.String()
 		}
 		if s.Asked != nil {
 			text += "; the head asks: " + s.Asked.String()
@@ -258,7 +266,7 @@ func (all *ClusterDevices) Write(w io.Writer, columns int) error {
 func ModelOf(nodes []api.Node) *model.Cluster {
 	c := &model.Cluster{}
 	for i := range nodes {
-		n := model.Node{Name: nodes[i].Name, Cores: nodes[i].Cores, Memory: nodes[i].Memory}
+		n := model.Node{Name: nodes[i].Name, Cores: nodes[i].Cores, Memory: nodes[i].Memory, Weight: nodes[i].Weight}
 		for _, d := range nodes[i].Devices {
 			n.GPUs = append(n.GPUs, typeOf(c, d))
 		}

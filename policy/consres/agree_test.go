@@ -54,6 +54,7 @@ func (g *generator) cluster(most int) *model.Cluster {
 	for i := range g.between(1, most) {
 		n := model.Node{Name: fmt.Sprint("n", i), Cores: g.between(2, 5), Memory: int64(g.between(5, 14))}
 		n.Switch = fmt.Sprint("s", g.IntN(2))
+		n.Weight = g.IntN(3)
 		if !g.tame {
 			n.Link = model.Link{Bandwidth: int64(g.between(1, 4)) * 1e9}
 		}
@@ -327,7 +328,7 @@ func TestSelectAgreesWithRule(t *testing.T) {
 				offers[n] = 1
 			}
 		}
-		want := pick(offers, &r, false)
+		want := pickInTurn(free.Cluster(), offers, &r, false)
 		if ok := s.Select(free, &policy.Shape{Request: r}, &out); ok != (want != nil) {
 			t.Fatalf("%+v on %v: fits %v", r, text, ok)
 		} else if !ok {

@@ -2,6 +2,7 @@ package consres_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -478,10 +479,10 @@ func (o *oracle) place(v *policy.View, j *model.Job, f *naive, inQuestion func(i
 				with[n] = 0
 			}
 		}
-		chosen = pick(with, r, mixed)
+		chosen = pickInTurn(f.c, with, r, mixed)
 	}
 	if chosen == nil {
-		if chosen = pick(offers, r, mixed); chosen == nil {
+		if chosen = pickInTurn(f.c, offers, r, mixed); chosen == nil {
 			return nil
 		}
 	}
@@ -512,6 +513,50 @@ func (o *oracle) place(v *policy.View, j *model.Job, f *naive, inQuestion func(i
 		return nil
 	}
 	return a
+}
+
+// pickInTurn is point 5: pick among the nodes of one rank after the other.
+func pickInTurn(c *model.Cluster, offers []int, r *model.Request, inOrder bool) map[int]int {
+	rank := func(n int) int {
+		if node := &c.Nodes[n]; r.GPUs == 0 && r.Remote == nil {
+			return 100*max(1, node.Weight) + len(node.GPUs)
+		} else {
+			return 100 * max(1, node.Weight)
+		}
+	}
+	var ranks []int
+	for n := range offers {
+		ranks = append(ranks, rank(n))
+	}
+	slices.Sort(ranks)
+	out, left := map[int]int{}, *r
+	for _, k := range slices.Compact(ranks) {
+		now, sum := slices.Clone(offers), 0
+		for n := range now {
+			if rank(n) > k || rank(n) < k && !r.Contiguous {
+				now[n] = 0
+			}
+			sum += now[n]
+		}
+		if rest := pick(now, &left, inOrder); rest != nil {
+			maps.Copy(out, rest)
+			return out
+		}
+		if r.Contiguous {
+			continue
+		}
+		for n, o := range now {
+			if o > 0 {
+				out[n] = o
+			}
+		}
+		if r.Nodes > 0 {
+			left.Nodes -= sum
+		} else {
+			left.Cores -= sum
+		}
+	}
+	return nil
 }
 
 // pick is points 2 to 4: what each node chosen gives, nil if it is not enough.

@@ -18,11 +18,32 @@ func Select(v FreeView, sh *policy.Shape, out *model.Allocation) bool {
 
 // Selector is Select with reusable memory, for callers that use it often.
 type Selector struct {
-	offers []int32 // by node: what it could give; see need.offer
-	sets   []set
-	nodes  []int32 // chosen
-	gives  []int32 // by index in nodes: the cores that the node gives
+	offers  []int32 // by node: what it could give; see need.offer
+	sets    []set
+	nodes   []int32 // chosen
+	gives   []int32 // by index in nodes: the cores that the node gives
+	tiers   [2]tiers
+	offered []int32 // scratch: the offers of all nodes
 	devices
+}
+
+// tiers is the order in which jobs get nodes: see policy.Tiers.
+type tiers struct {
+	of    []int32
+	count int
+}
+
+// inTurn is the order of nodes for a request.
+func (s *Selector) inTurn(c *model.Cluster, r *model.Request) *tiers {
+	i := 0
+	if r.GPUs > 0 || r.Remote != nil {
+		i = 1
+	}
+	t := &s.tiers[i]
+	if t.count == 0 {
+		t.of, t.count = policy.Tiers(c, i == 1)
+	}
+	return t
 }
 
 // set is a maximal run of neighbouring nodes that all offer something.
@@ -34,6 +55,7 @@ type set struct {
 // Select is the function of that name.
 func (s *Selector) Select(v FreeView, sh *policy.Shape, out *model.Allocation) bool {
 	nd := needOf(v.Cluster(), &sh.Request)
+	s.tiers = [2]tiers{} // the caller may have another cluster each time
 	return s.place(v, &nd, &sh.Request, nil, nil, out)
 }
 
@@ -65,12 +87,12 @@ func (s *Selector) pickPreferred(v FreeView, nd *need, r *model.Request, held *h
 				s.offers[n] = 0
 			}
 		}
-		if s.pick(r) {
+		if s.pick(v.Cluster(), r) {
 			return true
 		}
 		copy(s.offers, s.all)
 	}
-	return s.pick(r)
+	return s.pick(v.Cluster(), r)
 }
 
 // offer computes the offers of all nodes.
@@ -86,11 +108,44 @@ func (s *Selector) offer(v FreeView, nd *need, hidden bitmap) {
 	}
 }
 
-// pick chooses nodes among the offers: the smallest set that suffices (best
-// fit), or if none does, the largest sets, one after the other.
-func (s *Selector) pick(r *model.Request) bool {
+// pick chooses nodes among the offers, tier by tier: all of a tier that does not suffice. The nodes of a
+// contiguous request are from as few tiers as possible.
+func (s *Selector) pick(c *model.Cluster, r *model.Request) bool {
 	s.nodes, s.gives = s.nodes[:0], s.gives[:0]
-	left := int64(want(r))
+	t, left := s.inTurn(c, r), int64(want(r))
+	if t.count == 1 {
+		return s.pickFrom(r, left)
+	}
+	s.offered = append(s.offered[:0], s.offers...)
+	for k := range int32(t.count) {
+		sum := int64(0)
+		for n, o := range s.offered {
+			s.offers[n] = o
+			if t.of[n] > k || t.of[n] < k && !r.Contiguous {
+				s.offers[n] = 0
+			}
+			sum += int64(s.offers[n])
+		}
+		if sum >= left && s.pickFrom(r, left) {
+			s.inNodeOrder()
+			return true
+		}
+		if r.Contiguous {
+			continue
+		}
+		for n, o := range s.offers {
+			if o > 0 {
+				s.nodes, s.gives = append(s.nodes, int32(n)), append(s.gives, o)
+			}
+		}
+		left -= sum
+	}
+	return false
+}
+
+// pickFrom chooses nodes among the offers: the smallest set that suffices (best
+// fit), or if none does, the largest sets, one after the other.
+func (s *Selector) pickFrom(r *model.Request, left int64) bool {
 	s.sets = s.sets[:0]
 	for n := int32(0); n < int32(len(s.offers)); n++ {
 		if s.offers[n] == 0 {

@@ -203,6 +203,7 @@ func (p *scheduler) begin(v *policy.View) {
 // pass, so the next one will use the nodes there are now.
 func (p *scheduler) readAgain(v *policy.View) {
 	p.generation = v.Generation()
+	p.selector.tiers = [2]tiers{}
 	p.needs, p.byKey = nil, map[needKey]*compiled{}
 	version := p.future.version
 	p.future = newFuture(v.Cluster(), capacities(v))
@@ -546,7 +547,7 @@ func (p *scheduler) choose(c *compiled, r *model.Request, hidden bitmap, at time
 			s.offers[i] *= unit
 		}
 	}
-	if !s.pick(r) {
+	if !s.pick(p.future.now.Cluster(), r) {
 		panic("consres: nodes that suffice do not suffice")
 	}
 }

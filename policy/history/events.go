@@ -86,6 +86,12 @@ type (
 		State  string `json:"state"`
 		answer
 	}
+	nodeWeighed struct {
+		head
+		Number int32 `json:"number"`
+		Weight int   `json:"weight,omitempty"`
+		answer
+	}
 	deviceSet struct {
 		head
 		Number int32 `json:"number"`
@@ -138,6 +144,7 @@ const (
 	addNodeWord    = "add-node"
 	addDevicesWord = "add-devices"
 	setNodeWord    = "set-node"
+	weighNodeWord  = "weigh-node"
 	setDeviceWord  = "set-device"
 	configureWord  = "configure-node"
 	heardWord      = "heard-node"
@@ -164,6 +171,8 @@ func newEvent(word string) event {
 		return new(devicesAdded)
 	case setNodeWord:
 		return new(nodeSet)
+	case weighNodeWord:
+		return new(nodeWeighed)
 	case setDeviceWord:
 		return new(deviceSet)
 	case configureWord:
@@ -199,6 +208,7 @@ func (*measured) check() error { return nil }
 // The state checks nodes and devices.
 func (*nodeAdded) check() error    { return nil }
 func (*devicesAdded) check() error { return nil }
+func (*nodeWeighed) check() error  { return nil }
 func (*deviceSet) check() error    { return nil }
 func (*configured) check() error   { return nil }
 
@@ -270,6 +280,8 @@ func lineOf(e policy.Event, a policy.Answer, number func(policy.JobID) policy.Jo
 		if e.State <= policy.NodeDown {
 			return &nodeSet{head{setNodeWord}, e.Node, e.State.String(), is}
 		}
+	case policy.NodeWeighed:
+		return &nodeWeighed{head{weighNodeWord}, e.Node, e.Weight, is}
 	case policy.DeviceSet:
 		return &deviceSet{head{setDeviceWord}, e.Node, e.Device, e.Up, is}
 	case policy.NodeConfigured:
@@ -327,6 +339,10 @@ func (e *devicesAdded) told() policy.Event {
 func (e *nodeSet) told() policy.Event {
 	st, _ := policy.ParseNodeState(e.State) // it was checked
 	return policy.NodeSet{Node: e.Number, State: st}
+}
+
+func (e *nodeWeighed) told() policy.Event {
+	return policy.NodeWeighed{Node: e.Number, Weight: e.Weight}
 }
 
 func (e *deviceSet) told() policy.Event {

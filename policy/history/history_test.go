@@ -76,6 +76,10 @@ func story(t *testing.T, w io.Writer, h history.Header, r *policy.State) {
 	}
 	keep := 0
 	must(r.Configured(1, model.NodeSettings{VGPUs: 2, Sharing: model.Shared, Policy: "sjf", Keep: &keep, Profiling: 1}))
+	must(r.Weigh(0, 3))
+	if r.Weigh(9, 1) == nil || r.Weigh(0, -1) == nil {
+		t.Fatal("there is no node 9, nor a weight below 0")
+	}
 	must(r.Hear(1, policy.Heard{Alive: true, At: 2 * time.Second, Reported: policy.Never, Assigned: 3, Waiting: 1}))
 	if r.Configured(9, model.NodeSettings{}) == nil || r.Configured(1, model.NodeSettings{VGPUs: -1}) == nil || r.Hear(9, policy.Heard{}) == nil || r.Hear(1, policy.Heard{Waiting: -1}) == nil {
 		t.Fatal("there is no node 9, nor fewer than no programs")

@@ -39,7 +39,7 @@ func TestJobs(t *testing.T) {
 	s.Step(20 * time.Second)
 	// It runs otherwise than was planned.
 	must(s.End(late))
-	late, err = s.Adopt(job("late", 6*time.Second, 2), 0, &model.Allocation{Parts: []model.Part{{Node: 1, Cores: 2}}}, 21*time.Second)
+	late, err = s.Adopt(job("late", 6*time.Second, 2), 0, &model.Allocation{Parts: []model.Part{{Node: 0, Cores: 2}}}, 21*time.Second)
 	must(err)
 	_, err = s.Submit(job("waits", 22*time.Second, 4))
 	must(err)

@@ -23,6 +23,7 @@ type (
 		Bandwidth int64  `json:"bandwidth,omitempty"`
 		Latency   int64  `json:"latency_ns,omitempty"`
 		Switch    string `json:"switch,omitempty"`
+		Weight    int    `json:"weight,omitempty"`
 	}
 	gpuType struct {
 		Name          string  `json:"name"`
@@ -165,11 +166,11 @@ func (c *cluster) model() *model.Cluster {
 }
 
 func nodeOf(n *model.Node) node {
-	return node{n.Name, n.Cores, n.Memory, n.GPUs, n.Link.Bandwidth, int64(n.Link.Latency), n.Switch}
+	return node{n.Name, n.Cores, n.Memory, n.GPUs, n.Link.Bandwidth, int64(n.Link.Latency), n.Switch, n.Weight}
 }
 
 func (n *node) model() model.Node {
-	return model.Node{Name: n.Name, Cores: n.Cores, Memory: n.Memory, GPUs: n.GPUs, Switch: n.Switch,
+	return model.Node{Name: n.Name, Cores: n.Cores, Memory: n.Memory, GPUs: n.GPUs, Switch: n.Switch, Weight: n.Weight,
 		Link: model.Link{Bandwidth: n.Bandwidth, Latency: time.Duration(n.Latency)}}
 }
 

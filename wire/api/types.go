@@ -267,16 +267,20 @@ type Node struct {
 	Reason    string `json:"reason,omitempty"`
 	Connected bool   `json:"connected"`
 	// Left is why the node's last connection ended.
-	Left        string       `json:"left,omitempty"`
-	Since       float64      `json:"since_at"` // when that began
-	Cores       int          `json:"cores"`
-	CoresUsed   int          `json:"cores_used"`
-	Memory      int64        `json:"memory_bytes"`
-	MemoryUsed  int64        `json:"memory_used_bytes"`
-	Devices     []NodeDevice `json:"devices,omitempty"`
-	Gateway     string       `json:"gateway,omitempty"`
-	User        string       `json:"user,omitempty"`
-	Incarnation string       `json:"incarnation,omitempty"`
+	Left       string       `json:"left,omitempty"`
+	Since      float64      `json:"since_at"` // when that began
+	Cores      int          `json:"cores"`
+	CoresUsed  int          `json:"cores_used"`
+	Memory     int64        `json:"memory_bytes"`
+	MemoryUsed int64        `json:"memory_used_bytes"`
+	Devices    []NodeDevice `json:"devices,omitempty"`
+	Gateway    string       `json:"gateway,omitempty"`
+	// Weight orders nodes: jobs get those with smaller weights first. Without it, it is 1.
+	Weight int `json:"weight,omitempty"`
+	// Features are those by which jobs choose it (--constraint).
+	Features    []string `json:"features,omitempty"`
+	User        string   `json:"user,omitempty"`
+	Incarnation string   `json:"incarnation,omitempty"`
 	// Labels are what administrators noted of it.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Partitions are those that have it.

@@ -45,6 +45,7 @@ where there are some):
   nodes:                          # how nodes serve programs, in place of what their own configuration says: later
     - {vgpus: 4, sharing: shared, policy: fcfs, profiling: 5s}     # ones go before earlier ones, and a policy before all
     - {nodes: "n[1-4]", sharing: exclusive, above: 2, keep: 1}     # above and keep: as offload of the node
+    - {nodes: "n[5-8]", weight: 10, features: [a100, ib]}          # taken after nodes with smaller weights (1); for --constraint
   partitions:                     # of nodes, with Slurm's keys (default: jobs of every partition have all nodes)
     gpu: {Nodes: "g[1-8]", Default: YES, MaxTime: 2-00:00:00, PriorityTier: 2}
     cpu: {Nodes: "c[1-64]", Lenders: "g[1-8]", State: UP, MaxNodes: 16, PreemptMode: requeue, AllowAccounts: [physics]}
@@ -52,6 +53,9 @@ where there are some):
   limits:                         # of each user, and of single ones; 0 is none
     default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array
     users: {carol: {gpus: 8, weight: 4, class: any}}      # the most --gpu-weight (1), and whether --gpu-class=latency may be asked for (batch: no)
+    accounts: {physics: {gpus: 32}}                       # of all jobs of an account together, likewise
+    qos: {long: {running: 40, per_user: {running: 4}, deny_on_limit: false}}      # and of a class, and of each user there; true: refused, not waiting
+  licenses: {matlab: 4}           # how many of each jobs may have together (--licenses; default: none)
   grants:                         # how jobs have GPUs whose users say nothing (--gpu-reach, --gpu-beyond)
     whole: {reach: device}
     shares: {reach: node, beyond: 0}
@@ -88,7 +92,7 @@ where there are some):
     idle: 2m                      # between two requests
     request: 1m                   # to send a request, and to take each part of the answer
 
-muster head reload, or SIGHUP, has it read the file again: policy, priority, admins, limits,
+muster head reload, or SIGHUP, has it read the file again: policy, priority, admins, limits, licenses,
 grants, max_job_count, max_array_size, windows, nodes, partitions, node_timeout, grace, time_limit,
 keep and keep_output take effect at once, and no job leaves the queue. cluster, silence, listen, socket,
 state, http, page, tls_dir, record, whatif and connections take effect at the next start;

@@ -41,6 +41,8 @@ What the job asks for:
       --mapping=ag              a mapper decides which of its GPUs runs each kernel, as with muster run
       --or='-n 64 -t 2:00:00'   another request that would do; may be repeated
   -t, --time=1:30:00            time limit: minutes, hours:minutes:seconds, days-hours
+  -C, --constraint='a100&(ib|eth)'   on nodes with these features
+  -L, --licenses=matlab:2       licences that the head counts
   -w, --nodelist=n[1-4]; -x, --exclude=n3; --exclusive; --contiguous
 
 When and how it runs:

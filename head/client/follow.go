@@ -90,7 +90,7 @@ func (h *Head) awaitOutput(ctx context.Context, id string, o Output) (io.ReadClo
 	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
 		output, err := h.Output(ctx, id, o)
 		var refused *Refused
-		if !o.Follow || begun || !errors.As(err, &refused) {
+		if !o.Follow || begun || !errors.As(err, &refused) || refused.Status == http.StatusForbidden {
 			return output, err
 		}
 		if begun = !h.isStarting(ctx, id, o.Part); begun {
@@ -102,6 +102,20 @@ func (h *Head) awaitOutput(ctx context.Context, id string, o Output) (io.ReadClo
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// MayFollow returns an error if a job is not one whose output this user may read, whether there is
+// any or not.
+func (h *Head) MayFollow(ctx context.Context, id string) error {
+	output, err := h.Output(ctx, id, Output{})
+	var refused *Refused
+	switch {
+	case err == nil:
+		return output.Close()
+	case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
+		return err
+	}
+	return nil // what else is in the way may pass
 }
 
 // isStarting says whether a part of a job has yet to begin.

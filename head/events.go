@@ -34,6 +34,9 @@ type Config struct {
 	Grace time.Duration
 	// TimeLimit is the time limit of jobs that ask for none; 0 is no limit.
 	TimeLimit time.Duration
+	// InactiveLimit is how long the command of an allocation may be silent before the allocation is
+	// cancelled; 0 is no limit.
+	InactiveLimit time.Duration
 	// Keep is how long an ended job is listed among the others.
 	Keep time.Duration
 	// Priority makes the head order the queue, as Slurm does; nil leaves the order to the policy.
@@ -98,6 +101,17 @@ type (
 		Priority api.Priority // Prioritise
 		Limit    int          // LimitDevices
 	}
+	// Keep says that the command of an allocation is there.
+	Keep struct {
+		Caller
+		Job Ref
+	}
+	// Finish says that the command of an allocation has ended, and with which status.
+	Finish struct {
+		Caller
+		Job  Ref
+		Exit int
+	}
 	// Node is an administrator's action on nodes.
 	Node struct {
 		Caller
@@ -133,6 +147,8 @@ type (
 func (Submit) event()  {}
 func (Cancel) event()  {}
 func (Change) event()  {}
+func (Keep) event()    {}
+func (Finish) event()  {}
 func (Node) event()    {}
 func (Greeted) event() {}
 func (Said) event()    {}

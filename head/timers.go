@@ -31,6 +31,7 @@ const (
 	ringSignal                    // a job wants a signal now, before its time limit
 	ringDeadline                  // a job's deadline has passed
 	ringRetry                     // a saved job may try nodes again where it could not go on
+	ringInactive                  // the command of an allocation may have been silent for too long
 	ringRanking                   // the book of priorities is written
 )
 

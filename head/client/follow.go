@@ -23,13 +23,13 @@ const (
 
 // AwaitEnd waits until a job, or all tasks of an array, have ended.
 func (h *Head) AwaitEnd(ctx context.Context, id string) ([]api.Job, error) {
-	return h.Await(ctx, id, api.State.Over)
+	return h.Await(ctx, id, func(j *api.Job) bool { return j.State.Over() })
 }
 
-// Await waits until the state of a job and its tasks is as wanted. A head that is away for a while,
+// Await waits until a job and its tasks are as wanted. A head that is away for a while,
 // to be started again, is asked again.
-func (h *Head) Await(ctx context.Context, id string, wanted func(api.State) bool) ([]api.Job, error) {
-	unwanted := func(j api.Job) bool { return !wanted(j.State) }
+func (h *Head) Await(ctx context.Context, id string, wanted func(*api.Job) bool) ([]api.Job, error) {
+	unwanted := func(j api.Job) bool { return !wanted(&j) }
 	away := time.Duration(0)
 	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
 		jobs, err := h.Job(ctx, id)
@@ -106,7 +106,7 @@ func (h *Head) awaitOutput(ctx context.Context, id string, o Output) (io.ReadClo
 
 // MayFollow returns an error if a job is not one whose output this user may read, whether there is
 // any or not.
-func (h *Head) MayFollow(ctx context.Context, id string) error {
+func MayFollow(ctx context.Context, h *Head, id string) error {
 	output, err := h.Output(ctx, id, Output{})
 	var refused *Refused
 	switch {

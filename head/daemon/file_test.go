@@ -35,6 +35,7 @@ node_timeout: 10m
 silence: 20s
 grace: 1m
 time_limit: 2h
+inactive_limit: 3m
 keep: 30m
 listen: :9500
 socket: /run/muster/head.sock
@@ -54,7 +55,7 @@ connections: {user: 16, greet: 5s}
 			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40, Latency: true, Weight: 4}},
 			MaxJobCount: 5000, MaxArraySize: 1001, Holds: model.Holds{Whole: model.Hold{Reach: model.ReachCluster}, Shares: model.Hold{Reach: model.ReachNode, Beyond: model.AllBeyond}},
 
-			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute,
+			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, InactiveLimit: 3 * time.Minute, Keep: 30 * time.Minute,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
 			NodeRules: []head.NodeRule{
 				{Settings: model.NodeSettings{VGPUs: 2, Policy: "sjf", Profiling: 10}},

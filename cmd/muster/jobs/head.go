@@ -54,6 +54,7 @@ where there are some):
   silence: 30s                    # so long silent, a connection of a node is closed
   grace: 30s                      # between SIGTERM and SIGKILL
   time_limit: 24h                 # of jobs that ask for none (default: none)
+  inactive_limit: 1m              # so long silent, the command of an allocation has gone (muster alloc, muster submit --pty)
   keep: 5m                        # how long ended jobs are listed among the others
   listen: ":9422"                 # needs tls_dir
   socket: "@muster-head"          # or a path
@@ -78,7 +79,7 @@ where there are some):
     request: 1m                   # to send a request, and to take each part of the answer
 
 SIGHUP has it read the file again: admins, limits, grants, max_job_count, max_array_size,
-windows, nodes, node_timeout, grace, time_limit and keep take effect at once. The log
+windows, nodes, node_timeout, grace, time_limit, inactive_limit and keep take effect at once. The log
 names other settings that have changed; they take effect at the next start. SIGTERM and
 SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
 loses nothing that anybody was told.

@@ -129,11 +129,11 @@ func (f *logsFlags) attach(c *cobra.Command, args []string) error {
 func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
 	var forbidden error
 	asked := false
-	jobs, err := h.Await(ctx, id, func(s api.State) bool {
-		if s == api.Pending && !asked { // it is not waited for in vain
-			asked, forbidden = true, h.MayFollow(ctx, id)
+	jobs, err := h.Await(ctx, id, func(j *api.Job) bool {
+		if j.State == api.Pending && !asked { // it is not waited for in vain
+			asked, forbidden = true, headclient.MayFollow(ctx, h, id)
 		}
-		return s != api.Pending || forbidden != nil
+		return j.State != api.Pending || forbidden != nil
 	})
 	if err = cmp.Or(forbidden, err); err != nil {
 		return err

@@ -64,18 +64,23 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("%q, %q, %+v", output, errors, o)
 	}
 
-	// A shell has its jobs, and ends at the end of input.
+	// A shell has its jobs. What reads lines sees the end of input.
 	conn = h.onTerminal(s.Task, "bash", "--norc", "-i")
-	h.typed(conn, "sh -c 'echo be''gun; sleep 1000'\n")
+	h.typed(conn, "sh -c 'echo be''gun; exec sleep 1000'\n")
 	h.until(conn, "begun\r\n")
 	h.typed(conn, "\x1a")
 	h.until(conn, "Stopped")
-	h.typed(conn, "kill %1; wait; (exit 5)\n")
-	if _, err := conn.Write(wire.AppendFrame(nil, wire.FrameInput, nil)); err != nil {
-		t.Fatal(err)
-	}
+	h.typed(conn, "exit 5\nexit 5\n")
 	if _, _, o := h.all(conn); o != (wire.Outcome{Exit: 5}) {
 		t.Errorf("%+v", o)
+	}
+	conn = h.onTerminal(s.Task, "sh", "-c", "cat; exit 6")
+	h.typed(conn, "line\n")
+	if _, err := conn.Write(wire.AppendFrame(nil, wire.FrameInput, nil)); err != nil { // ^D
+		t.Fatal(err)
+	}
+	if output, _, o := h.all(conn); !strings.Contains(output, "line") || o != (wire.Outcome{Exit: 6}) {
+		t.Errorf("%q, %+v", output, o)
 	}
 	if output, _, o := h.all(h.onTerminal(s.Task, "./none")); o.Exit != 127 || !strings.Contains(output, "./none") {
 		t.Errorf("%q, %+v", output, o)
@@ -119,6 +124,35 @@ func TestTerminalHangsUp(t *testing.T) {
 	h.until(stalled, "y\r\n")
 	if output, _, o := h.all(h.onTerminal(s.Task, "echo", "here")); output != "here\r\n" || o != (wire.Outcome{}) {
 		t.Errorf("%q, %+v", output, o)
+	}
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
+	h.await(s.Task, wire.Ended)
+}
+
+// A terminal ends with the agent that carries it, and the task goes on. That of another user than the
+// agent's is that user's.
+func TestTerminalAndKilledAgent(t *testing.T) {
+	h := newHead(t)
+	h.spawn()
+	s := h.job(1)
+	s.Spec.Arguments, s.Spec.Processes = nil, 0
+	if os.Getuid() == 0 {
+		s.Spec.User = "nobody"
+	}
+	h.send(s)
+	h.await(s.Task, wire.Running)
+	conn := h.onTerminal(s.Task, "sh", "-c", `stat -c 'of %U %a' "$(tty)"; echo own > "$(tty)"; echo pid $$; echo rea''dy; while :; do sleep 0.01; done`)
+	shown := h.until(conn, "ready")
+	if !strings.Contains(shown, "of "+s.Spec.User+" 600") || !strings.Contains(shown, "own") {
+		t.Errorf("%q", shown)
+	}
+	_, pid, _ := strings.Cut(shown, "pid ")
+	pid, _, _ = strings.Cut(pid, "\r")
+	h.kill()
+	h.isGone(pid)
+	h.spawn()
+	if len(h.hello.Tasks) != 1 || h.hello.Tasks[0].State != wire.Running { // it may know that before it greets
+		h.await(s.Task, wire.Running)
 	}
 	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
 	h.await(s.Task, wire.Ended)

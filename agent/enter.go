@@ -29,6 +29,8 @@ type entry struct {
 	// those that it has.
 	Files *entryFiles `json:"files,omitempty"`
 	Cores []int       `json:"cores,omitempty"`
+	// Terminal says that the standard files are a terminal, which becomes the process's own.
+	Terminal bool `json:"terminal,omitempty"`
 }
 
 type entryFiles struct {
@@ -103,6 +105,11 @@ func enterProgram(from *os.File) failure {
 	if len(e.Cores) > 0 {
 		if err := setAffinity(0, e.Cores); err != nil {
 			return failure{Reason: fmt.Sprintf("the cores %s: %v", coreList(e.Cores), err)}
+		}
+	}
+	if e.Terminal {
+		if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
+			return failure{Reason: "the terminal cannot be taken: " + err.Error()}
 		}
 	}
 	if err := os.Chdir(e.Directory); err != nil {

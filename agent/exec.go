@@ -29,14 +29,16 @@ type command struct {
 	ended bool       // the last frame was written
 	child *child
 	fail  *failure
-	pumps sync.WaitGroup
+	// terminal is what the command runs on; nil if it has pipes.
+	terminal *terminal
+	pumps    sync.WaitGroup
 }
 
 // exec runs a command among the task's processes: as its user, in its control group,
 // with its environment, and no longer than the task.
 func (s *supervisor) exec(conn net.Conn, in *bufio.Reader, e *wire.Exec) {
 	c := &command{s: s, conn: conn}
-	ours, theirs, err := threePipes()
+	ours, theirs, err := c.files(e)
 	if err != nil {
 		c.end(wire.Outcome{Reason: err.Error()})
 		return
@@ -55,12 +57,36 @@ func (s *supervisor) exec(conn net.Conn, in *bufio.Reader, e *wire.Exec) {
 	defer s.execs.Done()
 	defer ours[0].Close()
 	c.pump(ours[1], wire.FrameOutput)
-	c.pump(ours[2], wire.FrameError)
+	if c.terminal == nil {
+		c.pump(ours[2], wire.FrameError)
+	}
 	go c.feed(in, ours[0])
 	<-c.child.gone
 	c.drain(ours)
 	c.end(c.outcome())
 }
+
+// files makes the command's standard files: pipes, or a terminal.
+func (c *command) files(e *wire.Exec) (ours, theirs [3]*os.File, err error) {
+	if e.Terminal == nil {
+		return threePipes()
+	}
+	known := make(chan *account, 1)
+	c.s.inbox <- func() { known <- c.s.who }
+	who := <-known
+	if who == nil {
+		return ours, theirs, errNotBegun
+	}
+	terminal, other, err := openTerminal(who, *e.Terminal)
+	if err != nil {
+		return ours, theirs, err
+	}
+	c.terminal = terminal
+	return [3]*os.File{terminal.File, terminal.File, terminal.File}, [3]*os.File{other, other, other}, nil
+}
+
+// errNotBegun refuses a command.
+var errNotBegun = errors.New("the task has not begun, or is ending")
 
 // threePipes makes the pipes for a command's standard files.
 func threePipes() (ours, theirs [3]*os.File, err error) {
@@ -90,7 +116,7 @@ func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 	s := c.s
 	switch {
 	case !s.begun || s.kill.over || s.stopping != nil:
-		return errors.New("the task has not begun, or is ending")
+		return errNotBegun
 	case s.suspended:
 		return errors.New("the task is suspended")
 	case len(e.Arguments) == 0:
@@ -108,7 +134,7 @@ func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 	if dir == "" {
 		dir = s.spec.Directory
 	}
-	child, err := s.start(commandRank, entry{Directory: dir, Arguments: e.Arguments, Environment: env.list()}, std, func(f *failure) { c.fail = f })
+	child, err := s.start(commandRank, entry{Directory: dir, Arguments: e.Arguments, Environment: env.list(), Terminal: e.Terminal != nil}, std, func(f *failure) { c.fail = f })
 	if err != nil {
 		return err
 	}
@@ -138,7 +164,7 @@ func (c *command) pump(from *os.File, kind wire.FrameKind) {
 			if n > 0 {
 				frame = wire.AppendFrame(frame[:0], kind, buffer[:n])
 				if !c.write(frame) {
-					c.kill()
+					c.hangUp()
 					return
 				}
 			}
@@ -166,13 +192,25 @@ func (c *command) feed(in *bufio.Reader, to *os.File) {
 	for {
 		kind, b, err := wire.ReadFrame(in, buffer)
 		switch {
+		case err == nil && kind == wire.FrameSize && c.terminal != nil:
+			size, wrong := wire.ParseSize(b)
+			if wrong != nil {
+				c.hangUp()
+				return
+			}
+			_ = c.terminal.resize(size) // it may have been hung up
+			continue
 		case err != nil || kind != wire.FrameInput:
-			c.kill()
+			c.hangUp()
 			return
-		case len(b) == 0:
+		case len(b) == 0 && c.terminal == nil:
 			to.Close()
-		case !c.give(to, b):
-			c.kill()
+			continue
+		case len(b) == 0:
+			b = []byte{endOfInput}
+		}
+		if !c.give(to, b) {
+			c.hangUp()
 			return
 		}
 	}
@@ -199,6 +237,20 @@ func (c *command) give(to *os.File, b []byte) bool {
 		}
 		b = b[n:]
 	}
+}
+
+// hangTime is how long a command has to end by itself when its terminal has hung up.
+const hangTime = 5 * time.Second
+
+// hangUp ends a command whose user has disconnected. What runs on a terminal is sent SIGHUP first, by the
+// system.
+func (c *command) hangUp() {
+	if c.terminal == nil {
+		c.kill()
+		return
+	}
+	c.terminal.Close()
+	time.AfterFunc(hangTime, c.kill)
 }
 
 // kill kills the command and its descendants.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/model/slurmopt"
 	"muster/wire/agent"
@@ -209,8 +210,11 @@ func (act *actions) changeJob(j *job, ev *Change) *Refusal {
 			act.startOver(j)
 			break
 		}
-		if j.state != api.Running && j.state != api.Suspended {
+		switch {
+		case j.state != api.Running && j.state != api.Suspended:
 			return wrong("only running and suspended jobs are requeued")
+		case j.allocation():
+			return wrong("an allocation ends with the command that it belongs to, and is not started anew")
 		}
 		act.runner.stopJob(j, stop{Cause: agent.Stopped, Reason: "requeued by " + ev.User, Requeue: true})
 	case LimitDevices:
@@ -379,3 +383,79 @@ func (a *agents) forgetLoans(n *node) {
 		a.out.touch(j)
 	}
 }
+
+// ---- allocations ----
+
+// An allocation is a job that runs nothing by itself: its nodes hold what it was given for the
+// commands that its user starts there. It lasts as long as the user's command that it belongs to
+// (muster alloc, or muster submit --pty), which says again and again that it is there (Keep), and at
+// last how it ended (Finish). If it says nothing for Config.InactiveLimit, the allocation is
+// cancelled, whether it waits or runs: so a machine that vanishes holds nothing. A head that starts
+// gives every such command that time anew.
+
+// allocationMark stands in for what runs in job.command.
+const allocationMark = "<allocation>"
+
+func (o *order) allocation() bool { return len(o.command) > 0 && o.command[0] == allocationMark }
+
+// expect sets the timer that cancels an allocation of which nothing is heard.
+func (in *intake) expect(j *job) {
+	if j.heard = in.now; in.cfg.InactiveLimit > 0 {
+		in.timers.set(timer{at: in.now + in.cfg.InactiveLimit, what: ringInactive, job: j.id})
+	}
+}
+
+// inactive cancels an allocation whose command was not heard of for too long.
+func (act *actions) inactive(j *job) {
+	lapses := j.heard + act.cfg.InactiveLimit
+	switch {
+	case act.cfg.InactiveLimit <= 0:
+	case act.now < lapses:
+		act.timers.set(timer{at: lapses, what: ringInactive, job: j.id})
+	default:
+		act.runner.cancelJob(j, fmt.Sprintf("the command that it belongs to was not heard of for %v (inactive_limit)", act.cfg.InactiveLimit))
+	}
+}
+
+// allocated finds an allocation that has not ended, for the user whose command speaks of it.
+func (act *actions) allocated(caller Caller, ref Ref) (*job, *Refusal) {
+	w, err := act.mayDo(caller, ref)
+	switch {
+	case err != nil:
+		return nil, err
+	case w.one == nil || !w.one.allocation():
+		return nil, refusal(statusConflict, "job %d is no allocation: muster alloc and muster submit --pty make them", ref.Job)
+	case w.one.over():
+		return nil, refusal(statusConflict, "job %s is %s", w.one.name(), w.one.state)
+	}
+	return w.one, nil
+}
+
+// keep notes that the command of an allocation is there.
+func (act *actions) keep(ev Keep) {
+	j, err := act.allocated(ev.Caller, ev.Job)
+	if err == nil {
+		j.heard = act.now
+	}
+	act.out.answer(ev.Request, &api.Kept{Lapses: act.cfg.InactiveLimit.Seconds()}, err)
+}
+
+// finishAllocation ends an allocation as its command ended.
+func (act *actions) finishAllocation(ev Finish) {
+	j, err := act.allocated(ev.Caller, ev.Job)
+	switch {
+	case err != nil:
+	case !j.active():
+		act.runner.cancelJob(j, "its command has ended")
+	default:
+		outcome := api.Completed
+		if ev.Exit != 0 {
+			outcome = api.Failed
+		}
+		act.runner.stopJob(j, stop{Cause: agent.Stopped, Outcome: outcome, Exit: ev.Exit})
+	}
+	act.out.answer(ev.Request, &api.Changed{Jobs: []uint64{ev.Job.Job}}, err)
+}
+
+// DefaultInactiveLimit is the InactiveLimit of a head whose configuration says nothing.
+const DefaultInactiveLimit = time.Minute

@@ -138,6 +138,7 @@ type stop struct {
 	Reason  string
 	Outcome api.State // the job's final state; "": its tasks' ends decide
 	Requeue bool
+	Exit    int // the exit status that goes with Outcome, if its tasks ended because of this
 }
 
 // takeBack makes the attempt one of a job that waits again. What it has used stays known.
@@ -260,6 +261,9 @@ func (a *attempt) verdict(requeue, may, fresh, moves bool) verdict {
 		v.again = true
 	case s != nil && s.Outcome != "":
 		v.state, v.reason = s.Outcome, s.Reason
+		if s.Exit != 0 {
+			v.exit, v.signal = s.Exit, 0
+		}
 	case lost != "":
 		v.state, v.reason = api.NodeFail, lost
 	case first == nil:

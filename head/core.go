@@ -123,6 +123,10 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 		c.actions.cancel(ev)
 	case Change:
 		c.actions.change(ev)
+	case Keep:
+		c.actions.keep(ev)
+	case Finish:
+		c.actions.finishAllocation(ev)
 	case Node:
 		c.out.answer(ev.Request, &api.Changed{Jobs: []uint64{}}, c.agents.nodeAction(ev))
 	case Greeted:
@@ -340,6 +344,10 @@ func (c *Core) ring(t timer) {
 		}
 	case ringDeadline:
 		c.chores.doTo(t.job, c.actions.ending("", Ref{}, c.runner.late))
+	case ringInactive:
+		if j := c.roster.jobs[t.job]; j != nil && !j.over() {
+			c.actions.inactive(j)
+		}
 	case ringRetry:
 		if j := c.roster.jobs[t.job]; j != nil {
 			c.desk.retry(j)

@@ -42,6 +42,9 @@ type Config struct {
 	Grace time.Duration
 	// TimeLimit is the time limit of jobs that ask for none; 0 is no limit.
 	TimeLimit time.Duration
+	// InactiveLimit is how long the command of an allocation may be silent before the allocation is
+	// cancelled; 0 is no limit.
+	InactiveLimit time.Duration
 	// Keep is how long an ended job is listed among the others.
 	Keep time.Duration
 	// KeepOutput is for how long the head has nodes read what a job wrote that has ended.
@@ -120,6 +123,17 @@ type (
 		Priority api.Priority // Prioritise
 		Limit    int          // LimitDevices
 	}
+	// Keep says that the command of an allocation is there.
+	Keep struct {
+		Caller
+		Job Ref
+	}
+	// Finish says that the command of an allocation has ended, and with which status.
+	Finish struct {
+		Caller
+		Job  Ref
+		Exit int
+	}
 	// Node is an administrator's action on nodes.
 	Node struct {
 		Caller
@@ -158,6 +172,8 @@ type (
 func (Submit) event()  {}
 func (Cancel) event()  {}
 func (Change) event()  {}
+func (Keep) event()    {}
+func (Finish) event()  {}
 func (Node) event()    {}
 func (Greeted) event() {}
 func (Said) event()    {}

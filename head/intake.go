@@ -95,6 +95,9 @@ func (in *intake) accept(ev Submit) (*api.Submitted, *Refusal) {
 	}
 	done := keyed{job: first.id, tasks: tasks, at: in.now}
 	in.queue.enter(first)
+	if first.allocation() {
+		in.expect(first)
+	}
 	in.out.write(bulkRecord(done.job, s)) // first may be the rest of the array by now, and have another number
 	if s.Key != "" {
 		in.out.write(keyRecord(owner, s.Key, done))
@@ -142,7 +145,11 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	switch {
 	case len(said.Command) > 0:
 		return bad("%q is no option: put what the job runs into arguments", said.Command[0])
-	case s.Script == "" && len(s.Arguments) == 0:
+	case s.Allocation && s.Script != "":
+		return bad("an allocation runs no script: leave script or allocation out")
+	case s.Allocation && (said.Batch.Array != nil || said.Batch.Requeue || said.Batch.Output != "" || said.Batch.Error != "" || said.Batch.Input != ""):
+		return bad("an allocation is no array, is not started anew and has no files of its own: leave --array, --requeue, --output, --error and --input out")
+	case !s.Allocation && s.Script == "" && len(s.Arguments) == 0:
 		return bad("nothing to run: give a script or a command")
 	case said.Priority != 0 && !in.IsAdmin(ev.User):
 		return bad("--priority is for administrators: use --nice")
@@ -332,8 +339,11 @@ func written(said *slurmopt.Options) (all, public string, err error) {
 func shown(s *api.Submission) []string {
 	var words []string
 	left := shownCommand
-	if s.Script != "" {
+	switch {
+	case s.Script != "":
 		words = append(words, scriptMark)
+	case s.Allocation:
+		words = append(words, allocationMark)
 	}
 	for _, a := range s.Arguments {
 		if left -= len(a); left < 0 {

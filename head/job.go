@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,6 +43,7 @@ type job struct {
 
 	state    api.State
 	submit   time.Duration
+	heard    time.Duration // when the command of an allocation was last heard of
 	requeues uint32
 	limit    int // how many devices the job may use at a time; -1 is all
 
@@ -241,6 +243,10 @@ func (o *order) title() string {
 		return o.said.Name
 	case o.script():
 		return "muster"
+	case o.allocation() && len(o.command) == 1:
+		return "interactive"
+	case o.allocation():
+		return path.Base(o.command[1])
 	case len(o.command) > 0:
 		return o.command[0][strings.LastIndexByte(o.command[0], '/')+1:]
 	}

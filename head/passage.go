@@ -159,6 +159,8 @@ func (run *runner) save(j *job) {
 func (j *job) cannotMove() string {
 	n, processes := j.tasks[0].node, j.perNode()[0]
 	switch {
+	case j.allocation():
+		return "it is an allocation, and the command that it belongs to would lose its processes"
 	case len(j.tasks) > 1:
 		return "it runs on several nodes, and only the processes of one can be saved together"
 	case processes > 1 && !j.script():

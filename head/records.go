@@ -64,7 +64,7 @@ func (s *stop) record() *record.Stop {
 	if s == nil {
 		return nil
 	}
-	return &record.Stop{Cause: string(s.Cause), Reason: s.Reason, Outcome: string(s.Outcome), Requeue: s.Requeue}
+	return &record.Stop{Cause: string(s.Cause), Reason: s.Reason, Outcome: string(s.Outcome), Requeue: s.Requeue, Exit: s.Exit}
 }
 
 func holdsRecord(h model.Holds) *record.Holds {
@@ -90,7 +90,7 @@ func stopOf(r *record.Stop) *stop {
 	if r == nil {
 		return nil
 	}
-	return &stop{Cause: agent.Cause(r.Cause), Reason: r.Reason, Outcome: api.State(r.Outcome), Requeue: r.Requeue}
+	return &stop{Cause: agent.Cause(r.Cause), Reason: r.Reason, Outcome: api.State(r.Outcome), Requeue: r.Requeue, Exit: r.Exit}
 }
 
 func endRecord(e *agent.End) *record.End {

@@ -322,6 +322,9 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 		c.out.touch(j) // gather may have added tasks to it
 	}
 	c.queue.insert(j)
+	if j.allocation() {
+		c.intake.expect(j)
+	}
 	if at := j.passage.retry; at > 0 {
 		c.timers.set(timer{at: at, what: ringRetry, job: j.id})
 	}

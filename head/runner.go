@@ -394,6 +394,9 @@ func (run *runner) specOf(j *job, part int) agent.Spec {
 		s.ArrayJob, s.ArrayTask = j.array, uint32(j.task)
 	}
 	s.Processes, s.First, s.All = j.processes(part)
+	if j.allocation() {
+		s.Processes = 0
+	}
 	s.PerNode = j.perNode()
 	return s
 }
@@ -427,6 +430,9 @@ func (run *runner) stopJob(j *job, s stop) {
 		return
 	}
 	j.unwanted()
+	if s.Requeue && j.allocation() { // its command would not know that it waits again
+		s.Requeue, s.Outcome = false, cmp.Or(s.Outcome, api.Preempted)
+	}
 	j.stop = &s
 	j.state = api.Completing
 	run.desk.park(j)

@@ -39,7 +39,9 @@ import (
 //	                                     the largest number of a job that it remembers
 //	away n1                              its connection ends
 //	unsent start 1.1.0 n1                a message to it is not sent, as it would be refused
-//	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script
+//	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script, allocation an allocation
+//	inactive 60                          how long the command of an allocation may be silent
+//	alice keep 1 | finish 1 3            its command is there, or has ended with status 3
 //	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1 | move 1
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
 //	node n1 checkpoints=f                its jobs can be saved in a folder of that name; no_checkpoints=WHY: they cannot
@@ -216,6 +218,13 @@ func (p *player) play(words []string) error {
 		return p.rule(words[1:])
 	case "partitions":
 		return p.partitions(strings.Join(words[1:], " "))
+	case "inactive":
+		n, err := strconv.Atoi(words[1])
+		p.cfg.InactiveLimit = time.Duration(n) * time.Second
+		if p.core != nil {
+			p.core.Configure(p.cfg)
+		}
+		return err
 	case "usual":
 		return p.usual(words[1:])
 	}
@@ -695,6 +704,8 @@ func (p *player) user(name, verb string, words []string) error {
 				s.Key = key
 			} else if w == "script" {
 				s.Script = "#!/bin/sh\n"
+			} else if w == "allocation" {
+				s.Allocation = true
 			} else {
 				s.Options = append(s.Options, w)
 			}
@@ -709,6 +720,10 @@ func (p *player) user(name, verb string, words []string) error {
 		}
 	case "cancel":
 		p.core.Handle(p.now, head.Cancel{Caller: caller, Jobs: ref(words[0])})
+	case "keep":
+		p.core.Handle(p.now, head.Keep{Caller: caller, Job: ref(words[0])})
+	case "finish":
+		p.core.Handle(p.now, head.Finish{Caller: caller, Job: ref(words[0]), Exit: int(*number(1))})
 	case "priority":
 		change(head.Prioritise, api.Priority{Priority: number(1), Nice: number(2)})
 	case "nice":
@@ -770,6 +785,8 @@ func (p *player) settle() {
 				p.say("submitted %d, %d tasks %q", r.Job, r.Tasks, r.Notes)
 			case *api.Changed:
 				p.say("changed %v", r.Jobs)
+			case *api.Kept:
+				p.say("kept for %v s", r.Lapses)
 			default:
 				p.say("%d: %s", a.Err.Status, a.Err.Reason)
 			}

@@ -32,6 +32,7 @@ const (
 	ringLoans                     // the nodes that lend to a job that starts may not have answered
 	ringDeadline                  // a job's deadline has passed
 	ringRetry                     // a saved job may try nodes again where it could not go on
+	ringInactive                  // the command of an allocation may have been silent for too long
 	ringRanking                   // the book of priorities is written
 )
 

@@ -100,7 +100,7 @@ func (v *views) document(j *job) api.Job {
 		v.has(j, &d)
 		first = d.Nodes[0]
 	}
-	if d.ArrayTasks == "" {
+	if d.ArrayTasks == "" && !j.allocation() {
 		first = j.onNode(first)
 		d.Output, d.Error = j.file(j.output(), first), j.file(j.said.Batch.Error, first)
 	}

@@ -43,7 +43,7 @@ func startRealHead(t *testing.T) *realHead {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, user := range []string{"alice", "bob"} {
+	for _, user := range []string{"alice", "bob", "carol"} {
 		if _, err := authority.User(user, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -103,6 +103,24 @@ func (r *realHead) must(t *testing.T, user, want string, args ...string) string 
 	return out
 }
 
+// refused is as for what must be refused at once.
+func (r *realHead) refused(t *testing.T, user, want string, args ...string) {
+	t.Helper()
+	t.Setenv("MUSTER_HEAD", r.address)
+	t.Setenv("MUSTER_TLS_DIR", filepath.Join(r.certs, "user-"+user))
+	var stdout, stderr bytes.Buffer
+	ended := make(chan int, 1)
+	go func() { ended <- run(args, strings.NewReader(""), &stdout, &stderr, os.Getenv) }()
+	select {
+	case status := <-ended:
+		if status != 1 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("muster %s: status %d, %s", strings.Join(args, " "), status, &stderr)
+		}
+	case <-time.After(4 * time.Minute):
+		t.Fatalf("muster %s was not refused", strings.Join(args, " "))
+	}
+}
+
 // TestRealHead has the commands ask a head itself, over TLS.
 func TestRealHead(t *testing.T) {
 	r := startRealHead(t)
@@ -128,6 +146,10 @@ func TestRealHead(t *testing.T) {
 	// A command, an array that waits, and what can be done to them.
 	r.must(t, "bob", `^2$`, "submit", "--parsable", "-n4", "-J", "big", "--", "./a.out")
 	r.must(t, "bob", `^Submitted batch job 3$`, "submit", "-a", "1-3", "-d", "afterok:2", script)
+	for _, job := range []string{"1", "2"} { // one that runs, and one that waits
+		r.refused(t, "carol", "is bob's: only its user and administrators may do that", "attach", job)
+		r.refused(t, "carol", "is bob's: only its user and administrators may do that", "logs", "-f", job)
+	}
 	r.must(t, "bob", `^3_\[1-3\] .*\(Dependency\)$`, "queue", "-t", "PD")
 	r.must(t, "bob", `^why +\S`, "job", "2")
 	r.must(t, "bob", ``, "hold", "2")

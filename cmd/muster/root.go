@@ -27,7 +27,7 @@ var groups = []struct {
 		programs.NewDevice, programs.NewGrant, programs.NewMove, programs.NewKill, programs.NewTop, programs.NewCheckpoint, programs.NewRestore,
 		programs.NewCert, programs.NewDemo}},
 	{"cluster", "Jobs on a cluster:", []func() *cobra.Command{
-		jobs.NewHead, jobs.NewSubmit, jobs.NewQueue, jobs.NewJob, jobs.NewLogs, jobs.NewAttach, jobs.NewExec, jobs.NewCancel, jobs.NewHold,
+		jobs.NewHead, jobs.NewSubmit, jobs.NewQueue, jobs.NewJob, jobs.NewLogs, jobs.NewAttach, jobs.NewAlloc, jobs.NewExec, jobs.NewCancel, jobs.NewHold,
 		jobs.NewRelease, jobs.NewPriority, jobs.NewPriorities, jobs.NewHistory, jobs.NewUsage, jobs.NewWhatIf, jobs.NewPartitions, jobs.NewNodes, jobs.NewDrain,
 		jobs.NewResume, jobs.NewPage, jobs.NewSlurm}},
 	{"whatif", "What if, simulated:", []func() *cobra.Command{newCluster, lab.NewWorkload, lab.NewSim, lab.NewPolicyCommand}},
@@ -162,8 +162,8 @@ func checkCommand(root *cobra.Command, args []string) (*cobra.Command, error) {
 var slurmCommands = map[string]string{
 	"sbatch": "muster submit", "squeue": "muster queue", "scancel": "muster cancel", "sacct": "muster history",
 	"sinfo": "muster nodes", "sprio": "muster priorities", "sshare": "muster usage", "sreport": "muster usage", "sattach": "muster attach",
-	"srun":     "muster submit --wait, or muster exec inside a job",
-	"salloc":   "muster submit --wait",
+	"srun":     "muster submit --wait or --pty, or muster exec inside a job",
+	"salloc":   "muster alloc",
 	"scontrol": "muster job, muster hold, muster release, muster drain or muster nodes",
 	"sstat":    "muster job",
 }

@@ -309,6 +309,14 @@ func (h *Head) Change(ctx context.Context, id, action string, document any) (*ap
 	return &c, h.ask(ctx, http.MethodPost, jobPath(id, "/", action), nil, document, &c)
 }
 
+// Keep says that the command is there to which an allocation belongs, and returns within which time it
+// must be said again; 0 if it need not.
+func Keep(ctx context.Context, h *Head, id string) (time.Duration, error) {
+	var kept api.Kept
+	err := h.ask(ctx, http.MethodPost, jobPath(id, "/keep"), nil, nil, &kept)
+	return time.Duration(kept.Lapses * float64(time.Second)), err
+}
+
 // Output says which output of a job is wanted.
 type Output struct {
 	Error  bool // standard error instead of standard output

@@ -6,16 +6,19 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
 )
 
-// Streams are the standard streams of a command; a nil Input is empty.
+// Streams are the standard streams of a command; a nil Input is empty. Sizes has the sizes of the user's
+// terminal, if the command has one; the sender closes it.
 type Streams struct {
 	Input         io.Reader
 	Output, Error io.Writer
+	Sizes         <-chan agent.Terminal
 }
 
 // Exec runs a command among a job's processes and waits until it ends. If the context ends first,
@@ -31,13 +34,16 @@ func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (age
 	if len(e.Environment) > 0 {
 		query["env"] = e.Environment
 	}
+	if e.Terminal != "" {
+		query.Set("terminal", e.Terminal)
+	}
 	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {dial.ProtocolStream}}
 	response, err := h.send(ctx, http.MethodPost, jobPath(id, "/exec"), query, nil, upgrade)
 	if err != nil {
 		return agent.Outcome{}, err
 	}
 	defer response.Body.Close()
-	conn, ok := response.Body.(io.ReadWriter)
+	body, ok := response.Body.(io.ReadWriter)
 	if !ok {
 		return agent.Outcome{}, unreachable{fmt.Errorf("the head at %s does not answer as a head does: the connection goes one way only", h.where)}
 	}
@@ -45,7 +51,13 @@ func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (age
 	defer stop()
 	// The command may end before its input does, and a read from a terminal cannot be interrupted:
 	// Exec does not wait for this goroutine.
+	conn := &shared{ReadWriter: body}
 	go sendInput(conn, s.Input)
+	go func() {
+		for size := range s.Sizes {
+			_, _ = conn.Write(agent.AppendSize(nil, size))
+		}
+	}()
 	outcome, err := receive(conn, s)
 	switch {
 	case ctx.Err() != nil:
@@ -54,6 +66,18 @@ func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (age
 		return outcome, fmt.Errorf("the command's connection broke: %w", err)
 	}
 	return outcome, nil
+}
+
+// shared is a connection to which several write, a frame at a time.
+type shared struct {
+	io.ReadWriter
+	mu sync.Mutex
+}
+
+func (s *shared) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ReadWriter.Write(b)
 }
 
 // sendInput sends the input in frames, and an empty frame at its end.

@@ -24,13 +24,13 @@ const (
 
 // AwaitEnd waits until a job, or all tasks of an array, have ended.
 func (h *Head) AwaitEnd(ctx context.Context, id string) ([]api.Job, error) {
-	return h.Await(ctx, id, api.State.Over)
+	return h.Await(ctx, id, func(j *api.Job) bool { return j.State.Over() })
 }
 
-// Await waits until the state of a job and its tasks is as wanted. A head that is away for a while,
+// Await waits until a job and its tasks are as wanted. A head that is away for a while,
 // to be started again, is asked again.
-func (h *Head) Await(ctx context.Context, id string, wanted func(api.State) bool) ([]api.Job, error) {
-	unwanted := func(j api.Job) bool { return !wanted(j.State) }
+func (h *Head) Await(ctx context.Context, id string, wanted func(*api.Job) bool) ([]api.Job, error) {
+	unwanted := func(j api.Job) bool { return !wanted(&j) }
 	away := time.Duration(0)
 	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
 		jobs, err := h.Job(ctx, id)
@@ -94,7 +94,7 @@ func (h *Head) awaitOutput(ctx context.Context, id string, o Output) (io.ReadClo
 	for pause := firstLook; ; pause = min(lastLook, pause*3/2) {
 		output, err := h.Output(ctx, id, o)
 		var refused *Refused
-		if !o.Follow || begun || !errors.As(err, &refused) {
+		if !o.Follow || begun || !errors.As(err, &refused) || refused.Status == http.StatusForbidden {
 			return output, err
 		}
 		if begun = !h.isStarting(ctx, id, o.Part); begun {
@@ -106,6 +106,20 @@ func (h *Head) awaitOutput(ctx context.Context, id string, o Output) (io.ReadClo
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// MayFollow returns an error if a job is not one whose output this user may read, whether there is
+// any or not.
+func MayFollow(ctx context.Context, h *Head, id string) error {
+	output, err := h.Output(ctx, id, Output{})
+	var refused *Refused
+	switch {
+	case err == nil:
+		return output.Close()
+	case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
+		return err
+	}
+	return nil // what else is in the way may pass
 }
 
 // isStarting says whether a part of a job has yet to begin.

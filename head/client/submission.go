@@ -69,6 +69,20 @@ func (f Submitter) Submission(argv []string, o *slurmopt.Options, words []string
 	return s, o, checkEncoding(s)
 }
 
+// Allocation makes the submission of an allocation, for a command of which the head is told the name.
+func (f Submitter) Allocation(argv []string, o *slurmopt.Options, words []string) (*api.Submission, error) {
+	program := *o
+	if program.Client.Program = true; len(o.Command) == 0 {
+		program.Command = []string{"interactive"} // its name is salloc's
+	}
+	s, _, err := f.Submission(argv, &program, words)
+	if err != nil {
+		return nil, err
+	}
+	s.Allocation, s.Arguments = true, o.Command
+	return s, nil
+}
+
 // checkEncoding refuses what JSON would alter on its way to the head.
 func checkEncoding(s *api.Submission) error {
 	for _, v := range s.Environment {

@@ -68,7 +68,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Core: head.Config{
-			Cluster: "muster", NodeTimeout: 5 * time.Minute, Silence: 30 * time.Second, Grace: 30 * time.Second, Keep: 5 * time.Minute, KeepOutput: 30 * 24 * time.Hour,
+			Cluster: "muster", NodeTimeout: 5 * time.Minute, Silence: 30 * time.Second, Grace: 30 * time.Second, InactiveLimit: head.DefaultInactiveLimit, Keep: 5 * time.Minute, KeepOutput: 30 * 24 * time.Hour,
 			MaxJobCount: 20_000, MaxArraySize: slurmopt.MaxArrayTasks, Limits: head.Limits{Jobs: 1_000_000},
 			Holds: model.DefaultHolds(),
 		},

@@ -61,6 +61,7 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("silence", d.some("silence", &c.Core.Silence)),
 		strictyaml.Key("grace", d.some("grace", &c.Core.Grace)),
 		strictyaml.Key("time_limit", d.Duration("time_limit", &c.Core.TimeLimit)),
+		strictyaml.Key("inactive_limit", d.some("inactive_limit", &c.Core.InactiveLimit)),
 		strictyaml.Key("keep", d.some("keep", &c.Core.Keep)),
 		strictyaml.Key("keep_output", d.some("keep_output", &c.Core.KeepOutput)),
 		strictyaml.Key("listen", strictyaml.Value(&d.File, "listen", &c.Listen, parseAddress)),

@@ -41,6 +41,7 @@ node_timeout: 10m
 silence: 20s
 grace: 1m
 time_limit: 2h
+inactive_limit: 3m
 keep: 30m
 keep_output: 48h
 listen: :9500
@@ -63,7 +64,7 @@ connections: {user: 16, greet: 5s}
 			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40, Latency: true, Weight: 4}},
 			MaxJobCount: 5000, MaxArraySize: 1001, Holds: model.Holds{Whole: model.Hold{Reach: model.ReachCluster}, Shares: model.Hold{Reach: model.ReachNode, Beyond: model.AllBeyond}},
 
-			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute, KeepOutput: 48 * time.Hour,
+			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, InactiveLimit: 3 * time.Minute, Keep: 30 * time.Minute, KeepOutput: 48 * time.Hour,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
 			Partitions: []model.Partition{
 				{Name: "gpu", Nodes: []string{"g1", "g2"}, Default: true, MaxTime: 24 * time.Hour, PriorityTier: 2},

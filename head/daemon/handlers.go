@@ -281,6 +281,29 @@ func changer(action head.Action) func(*request) (any, error) {
 	}
 }
 
+func serveKeep(q *request) (any, error) {
+	name, err := q.job()
+	if err != nil {
+		return nil, err
+	}
+	return q.one(func(c head.Caller) head.Event { return head.Keep{Caller: c, Job: name} })
+}
+
+func serveFinish(q *request) (any, error) {
+	name, err := q.job()
+	if err != nil {
+		return nil, err
+	}
+	done := api.Finished{ExitCode: -1}
+	if err := q.body(&done); err != nil {
+		return nil, err
+	}
+	if done.ExitCode < 0 || done.ExitCode > 255 {
+		return nil, refuse(http.StatusBadRequest, "give exit_code: an exit status from 0 to 255")
+	}
+	return q.one(func(c head.Caller) head.Event { return head.Finish{Caller: c, Job: name, Exit: done.ExitCode} })
+}
+
 // maxReason is how many bytes the reason for draining a node may have.
 const maxReason = 1024
 

@@ -77,11 +77,14 @@ func routes() []route {
 		change("requeue", "End a running job's processes, and let it wait again.", head.RequeueJob, nil),
 		change("priority", "Change a waiting job's priority or nice value.", head.Prioritise, api.Priority{}),
 		change("limit", "Change how many of its devices a running job may use at a time.", head.LimitDevices, api.Limit{}),
+		{method: "POST", path: "/v1/jobs/{id}/keep", summary: "Say that the command is there to which an allocation belongs.", notForPages: true, answer: api.Kept{}, serve: serveKeep},
+		{method: "POST", path: "/v1/jobs/{id}/finish", summary: "End an allocation with the exit status of its command.", notForPages: true, body: api.Finished{}, answer: api.Changed{}, serve: serveFinish},
 		{method: "GET", path: "/v1/jobs/{id}/output", summary: "What a job has written, as it is.", query: []parameter{
 			{"stream", "string", "output or error"}, {"part", "integer", "the place of the node in the job's list"}, {"offset", "integer", "begin at this byte"}, {"follow", "boolean", "go on until the job has ended"},
 		}, serve: serveOutput},
 		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: dial.ProtocolStream, notForPages: true, query: []parameter{
 			{"node", "string", "one of the job's nodes; its first if not given"}, {"arg", "list", "the command and its arguments"}, {"dir", "string", "where to run it"}, {"env", "list", "variables, as NAME=VALUE"},
+			{"terminal", "string", "on a terminal with so many rows and columns, as 24x80"},
 		}, serve: serveExec},
 		{method: "GET", path: "/v1/nodes", long: true, summary: "All nodes, by name.", answer: api.Nodes{}, serve: serveNodes},
 		{method: "GET", path: "/v1/nodes/{name}", long: true, summary: "One node.", answer: api.Node{}, serve: serveNode},

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -461,6 +463,9 @@ func serveExec(q *request) (any, error) {
 	if len(exec.Arguments) == 0 {
 		return nil, refuse(http.StatusBadRequest, "nothing to run: give ?arg= for the command and each of its arguments")
 	}
+	if exec.Terminal, err = terminal(q.query.text("terminal")); err != nil {
+		return nil, err
+	}
 	node := q.query.text("node")
 	far, free, err := q.dial(name, func(*api.Job) (string, error) { return node, nil }, &agent.Open{Exec: exec})
 	if err != nil {
@@ -485,6 +490,20 @@ func serveExec(q *request) (any, error) {
 		splice(near, far, endTime)
 	}()
 	return nil, errAnswered
+}
+
+// terminal reads the size of a terminal, as 24x80.
+func terminal(text string) (*agent.Terminal, error) {
+	if text == "" {
+		return nil, nil
+	}
+	rows, columns, _ := strings.Cut(text, "x")
+	r, wrong := strconv.ParseUint(rows, 10, 16)
+	c, also := strconv.ParseUint(columns, 10, 16)
+	if wrong != nil || also != nil {
+		return nil, refuse(http.StatusBadRequest, "?terminal=%.20s: give rows and columns as 24x80", text)
+	}
+	return &agent.Terminal{Rows: uint16(r), Columns: uint16(c)}, nil
 }
 
 // splice copies bytes both ways until far ends. When near ends, far is told so, and both have

@@ -156,6 +156,7 @@ type Stop struct {
 	Reason  string `json:"reason,omitempty"`
 	Outcome string `json:"outcome,omitempty"`
 	Requeue bool   `json:"requeue,omitempty"`
+	Exit    int    `json:"exit,omitempty"`
 }
 
 // Node is a node, by its number.

@@ -52,6 +52,8 @@ type Batch struct {
 // Client has the options for the submitting command itself; none of them concerns the job.
 type Client struct {
 	Parsable, Wait, TestOnly, Quiet, Help bool
+	// PTY wants the command run on the user's terminal. What follows the options is a program then.
+	PTY bool
 	// Head and TLSDir select the head and the certificate to use.
 	Head, TLSDir string
 	// JSON asks for the answer as a document.
@@ -527,6 +529,7 @@ func batchTable() []option {
 		local(attribute("wrap", 0, "COMMAND", (*parser).setWrap)),
 		local(onOff("parsable", 0, func(o *Options) *bool { return &o.Client.Parsable }, true)),
 		local(onOff("wait", 'W', func(o *Options) *bool { return &o.Client.Wait }, true)),
+		ofCommand(onOff("pty", 0, func(o *Options) *bool { return &o.Client.PTY }, true)),
 		local(onOff("test-only", 0, func(o *Options) *bool { return &o.Client.TestOnly }, true)),
 		local(onOff("quiet", 'Q', func(o *Options) *bool { return &o.Client.Quiet }, true)),
 		local(option{long: "verbose", short: 'v', set: func(*parser, string) error { return nil }}),
@@ -586,7 +589,7 @@ func clientWords(c *Client) []string {
 	for _, f := range []struct {
 		on   bool
 		name string
-	}{{c.Parsable, "--parsable"}, {c.Wait, "--wait"}, {c.TestOnly, "--test-only"}, {c.Quiet, "--quiet"}, {c.JSON, "--json"}, {c.Help, "--help"}} {
+	}{{c.Parsable, "--parsable"}, {c.Wait, "--wait"}, {c.TestOnly, "--test-only"}, {c.Quiet, "--quiet"}, {c.PTY, "--pty"}, {c.JSON, "--json"}, {c.Help, "--help"}} {
 		if f.on {
 			words = append(words, f.name)
 		}

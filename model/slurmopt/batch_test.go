@@ -103,6 +103,7 @@ func TestSubmitOptions(t *testing.T) {
 		{"--wrap 'date; id'", Client{Wrap: true}, []string{"sh", "-c", "date; id"}},
 		{"--", Client{}, nil},
 		{"-", Client{}, []string{"-"}},
+		{"--pty -n1 bash -i", Client{PTY: true, Program: true}, []string{"bash", "-i"}},
 		{"-WQ --parsable --test-only -v job", Client{Wait: true, Quiet: true, Parsable: true, TestOnly: true}, []string{"job"}},
 		{"--head=h:7 --tls-dir d -h --json", Client{Head: "h:7", TLSDir: "d", Help: true, JSON: true}, nil},
 	} {

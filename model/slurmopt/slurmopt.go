@@ -284,6 +284,7 @@ func (p *parser) parse(script [][]Word, argv []Word) (*Options, error) {
 		p.options.Command = append(p.options.Command, w.Text)
 	}
 	o := &p.options
+	o.Client.Program = o.Client.Program || o.Client.PTY && len(o.Command) > 0 && !o.Client.Wrap
 	if o.Request, err = p.request(); err != nil {
 		return nil, err
 	}

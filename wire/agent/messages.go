@@ -228,7 +228,7 @@ type Spec struct {
 	Environment []string `json:"environment,omitempty"`
 	// Script is run by part 0 alone, once, with Arguments; the other parts keep their resources for
 	// what it starts there (muster exec). Without a script Arguments are the command, and each part
-	// runs it in Processes processes.
+	// runs it in Processes processes; where there are none, the part keeps its resources until it is stopped.
 	Script    string   `json:"script,omitempty"`
 	Arguments []string `json:"arguments,omitempty"`
 	// Processes is how many processes run here, of All in the whole job; First is the rank of the
@@ -361,6 +361,15 @@ type Exec struct {
 	Arguments   []string `json:"arguments"`
 	Directory   string   `json:"directory,omitempty"` // "" is the task's directory
 	Environment []string `json:"environment,omitempty"`
+	// Terminal has the command run on a terminal of its own, which hangs up when the user does; nil
+	// for pipes.
+	Terminal *Terminal `json:"terminal,omitempty"`
+}
+
+// Terminal is how large a terminal is.
+type Terminal struct {
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"columns"`
 }
 
 func (Hello) Kind() string     { return "hello" }
@@ -615,7 +624,7 @@ func (s *Spec) check() error {
 		return errors.New("no user or no directory")
 	case s.Output == "":
 		return &Wrong{"output", "its name is empty once %x and its like are filled in: give another"}
-	case s.Script == "" && len(s.Arguments) == 0:
+	case s.Script == "" && len(s.Arguments) == 0 && s.Processes > 0:
 		return errors.New("nothing to run")
 	case s.Processes < 0 || s.First < 0 || s.All < s.First+s.Processes || s.Cores <= 0 || s.CoresPerProcess < 0 || s.Memory < 0 || s.Time < 0 || s.Grace < 0:
 		return errors.New("a number that cannot be")

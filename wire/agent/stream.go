@@ -18,6 +18,9 @@ import (
 // side before that, the command is killed. While a command does not read its input, the agent sends
 // an empty FrameOutput about once a second, so that each hop notices when the next one has
 // disconnected.
+//
+// A command with a terminal (Exec.Terminal) writes FrameOutput alone, and the head may send FrameSize:
+// the size of the user's terminal has changed. The empty FrameInput is typed as the end of input there.
 
 // FrameKind is the kind of a frame.
 type FrameKind uint8
@@ -28,6 +31,7 @@ const (
 	FrameOutput
 	FrameError
 	FrameEnd
+	FrameSize
 	frameKinds
 )
 
@@ -35,6 +39,23 @@ const (
 const MaxFrame = 64 << 10
 
 const frameHead = 5
+
+// SizeBytes is how many bytes a FrameSize has: rows and columns, two bytes each, little-endian.
+const SizeBytes = 4
+
+// AppendSize appends a frame with the size of a terminal.
+func AppendSize(to []byte, t Terminal) []byte {
+	body := binary.LittleEndian.AppendUint16(nil, t.Rows)
+	return AppendFrame(to, FrameSize, binary.LittleEndian.AppendUint16(body, t.Columns))
+}
+
+// ParseSize parses the contents of a FrameSize.
+func ParseSize(b []byte) (Terminal, error) {
+	if len(b) != SizeBytes {
+		return Terminal{}, fmt.Errorf("%w: the size of a terminal in %d bytes", ErrRefused, len(b))
+	}
+	return Terminal{Rows: binary.LittleEndian.Uint16(b), Columns: binary.LittleEndian.Uint16(b[2:])}, nil
+}
 
 // Outcome is how a command, or the reading of a file, ended.
 type Outcome struct {

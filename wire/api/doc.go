@@ -10,9 +10,10 @@
 //	                                    it has several tasks: Jobs
 //	DELETE /v1/jobs/ID                  cancel it: ?signal=TERM sends a signal only; answered with Changed
 //	POST   /v1/jobs/ID/ACTION           hold, release, suspend, resume, move, requeue: no body; priority: Priority; limit: Limit
+//	POST   /v1/jobs/ID/ACTION           of an allocation: keep: its command is there, answered with Kept; finish: it has ended: Finished
 //	GET    /v1/jobs/ID/output           its output as it is: ?stream=output|error ?part=0 ?offset=0 ?follow=true
 //	POST   /v1/jobs/ID/exec             a command among its processes: Exec in the query, as ?node= ?arg= ?arg= ?dir=
-//	                                    ?env=; upgrades to muster-stream
+//	                                    ?env= ?terminal=24x80; upgrades to muster-stream
 //	GET    /v1/nodes, /v1/nodes/NAME    Nodes, Node
 //	GET    /v1/nodes/NAME/status        what the node says of itself: wire/status.Node, what muster ps --json prints there
 //	POST   /v1/nodes/NAME/ACTION        drain: Drain; remove: RemoveNode; rename: RenameNode; label: LabelNode; resume: no body (administrators)

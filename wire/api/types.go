@@ -18,6 +18,9 @@ type Submission struct {
 	// are the command that all of the job's processes run.
 	Script    string   `json:"script,omitempty"`
 	Arguments []string `json:"arguments,omitempty"`
+	// Allocation makes a job that runs nothing by itself, and has its nodes for the commands that are run
+	// there (exec). Arguments say what for. It must be kept (keep), or is cancelled.
+	Allocation bool `json:"allocation,omitempty"`
 	// Directory is where it is run and what paths are relative to.
 	Directory   string   `json:"directory"`
 	Environment []string `json:"environment,omitempty"`
@@ -216,6 +219,17 @@ type Device struct {
 // Changed answers what changes jobs: those that it changed.
 type Changed struct {
 	Jobs []uint64 `json:"jobs"`
+}
+
+// Kept answers the word that the command of an allocation is there.
+type Kept struct {
+	// Lapses is within which time that must be said again; 0 is no limit.
+	Lapses float64 `json:"lapses_s"`
+}
+
+// Finished says with which status the command of an allocation has ended.
+type Finished struct {
+	ExitCode int `json:"exit_code"`
 }
 
 // Priority sets a job's priority outright (administrators), or its nice value.
@@ -524,12 +538,14 @@ type JoinHeads struct {
 }
 
 // Exec is a command to run among a job's processes; in the query, as
-// ?node=&arg=...&dir=&env=...
+// ?node=&arg=...&dir=&env=...&terminal=24x80
 type Exec struct {
 	Node        string   `json:"node,omitempty"` // "" is its first
 	Arguments   []string `json:"arguments"`
 	Directory   string   `json:"directory,omitempty"`
 	Environment []string `json:"environment,omitempty"`
+	// Terminal has the command run on a terminal with so many rows and columns, as 24x80; "" for none.
+	Terminal string `json:"terminal,omitempty"`
 }
 
 // WhatIf is what other policies would have made of the cluster's own history.

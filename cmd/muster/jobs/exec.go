@@ -13,6 +13,7 @@ import (
 
 	"muster/cmd/muster/cli"
 	headclient "muster/head/client"
+	"muster/wire/agent"
 	"muster/wire/api"
 )
 
@@ -40,18 +41,19 @@ type execFlags struct {
 	node, directory string
 	environment     []string
 	noInput, rsh    bool
+	pty             bool
 }
 
 func NewExec() *cobra.Command {
 	var f execFlags
 	c := &cobra.Command{
-		Use:   "exec JOB [-w NODE] [--chdir DIR] [--env NAME=VALUE] [--] COMMAND [ARGUMENT...] | --rsh HOST COMMAND...",
+		Use:   "exec JOB [-w NODE] [--pty] [--chdir DIR] [--env NAME=VALUE] [--] COMMAND [ARGUMENT...] | --rsh HOST COMMAND...",
 		Short: "Run a command among a job's processes",
 		Long:  execHelp + cli.AskHelp,
 		Example: `  muster exec 17 -- env
   muster exec 17 -w n2 -- ps aux
   echo data | muster exec 17_3 -- sh -c 'cat > input'
-  muster exec 17 -- gdb -p 4242`,
+  muster exec 17 --pty gdb -p 4242`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 && !f.rsh {
 				return cli.UsageErrorf("name a job and a command, as muster exec 17 -- hostname")
@@ -69,6 +71,7 @@ func NewExec() *cobra.Command {
 	flags.StringVarP(&f.directory, "chdir", "D", "", "in this `folder` (default: the job's)")
 	flags.StringArrayVar(&f.environment, "env", nil, "with this variable, `NAME=VALUE`; may be repeated")
 	flags.BoolVarP(&f.noInput, "no-input", "n", false, "with nothing as standard input")
+	flags.BoolVar(&f.pty, "pty", false, "on this terminal")
 	flags.BoolVar(&f.rsh, "rsh", false, "take HOST COMMAND... as ssh does, inside a job")
 	_ = c.RegisterFlagCompletionFunc("nodelist", cli.CompleteNodes(&f.AskFlags))
 	return c
@@ -146,7 +149,16 @@ func (f *execFlags) exec(c *cobra.Command, h *headclient.Head, job string, e *ap
 	if f.noInput {
 		streams.Input = nil
 	}
-	outcome, err := h.Exec(ctx, job, e, streams)
+	outcome, err := agent.Outcome{}, error(nil)
+	if f.pty {
+		terminal, isTerminal := terminalOf(c)
+		if isTerminal != nil {
+			return isTerminal
+		}
+		outcome, err = execOnTerminal(ctx, c, h, job, e, terminal)
+	} else {
+		outcome, err = h.Exec(ctx, job, e, streams)
+	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		return cli.ExitStatus(128 + int(syscall.SIGINT))
@@ -154,15 +166,9 @@ func (f *execFlags) exec(c *cobra.Command, h *headclient.Head, job string, e *ap
 		return err
 	case outcome.Reason != "":
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), outcome.Reason)
-		if outcome.Exit == 0 {
-			return cli.ExitStatus(126)
-		}
 	}
-	switch {
-	case outcome.Signal > 0:
-		return cli.ExitStatus(128 + outcome.Signal)
-	case outcome.Exit > 0:
-		return cli.ExitStatus(outcome.Exit)
+	if status := exitOf(outcome); status != 0 {
+		return cli.ExitStatus(status)
 	}
 	return nil
 }

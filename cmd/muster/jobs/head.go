@@ -66,6 +66,7 @@ where there are some):
   silence: 30s                    # so long silent, a connection of a node is closed
   grace: 30s                      # between SIGTERM and SIGKILL
   time_limit: 24h                 # of jobs that ask for none (default: none)
+  inactive_limit: 1m              # so long silent, the command of an allocation has gone (muster alloc, muster submit --pty)
   keep: 5m                        # how long ended jobs are listed among the others
   keep_output: 720h               # how long muster logs and the page read what an ended job wrote, on its node
   listen: ":9422"                 # needs tls_dir
@@ -94,7 +95,7 @@ where there are some):
 
 muster head reload, or SIGHUP, has it read the file again: policy, priority, admins, limits, licenses,
 grants, max_job_count, max_array_size, windows, nodes, partitions, node_timeout, grace, time_limit,
-keep and keep_output take effect at once, and no job leaves the queue. cluster, silence, listen, socket,
+inactive_limit, keep and keep_output take effect at once, and no job leaves the queue. cluster, silence, listen, socket,
 state, http, page, tls_dir, record, whatif and connections take effect at the next start;
 the log names those that have changed. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
 loses nothing that anybody was told.

@@ -2,9 +2,11 @@ package jobs
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -126,8 +128,15 @@ func (f *logsFlags) attach(c *cobra.Command, args []string) error {
 
 // followJob prints a job's output when it has started, and returns how it ended.
 func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id string, o headclient.Output) error {
-	jobs, err := h.Await(ctx, id, func(s api.State) bool { return s != api.Pending })
-	if err != nil {
+	var forbidden error
+	asked := false
+	jobs, err := h.Await(ctx, id, func(j *api.Job) bool {
+		if j.State == api.Pending && !asked { // it is not waited for in vain
+			asked, forbidden = true, headclient.MayFollow(ctx, h, id)
+		}
+		return j.State != api.Pending || forbidden != nil
+	})
+	if err = cmp.Or(forbidden, err); err != nil {
 		return err
 	}
 	if len(jobs) > 1 {
@@ -139,7 +148,7 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 		})
 		var refused *headclient.Refused
 		switch {
-		case errors.As(err, &refused): // how the job ended is known all the same
+		case errors.As(err, &refused) && refused.Status != http.StatusForbidden: // how the job ended is known all the same
 			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: no output: %v\n", id, err)
 		case err != nil:
 			return err

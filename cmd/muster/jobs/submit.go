@@ -65,6 +65,7 @@ How it is submitted:
       --parsable                print the number alone
       --json                    print the head's answer
   -W, --wait                    wait for its end, and exit as it did
+      --pty                     run the command on this terminal, as srun --pty; the job ends with it
       --test-only               check the options and submit nothing
       --wrap='COMMAND LINE'     make a script of this
   -Q, --quiet
@@ -81,7 +82,8 @@ func NewSubmit() *cobra.Command {
   muster submit -N 2 --gpus-per-node=1 -- ./simulate --steps 1000
   muster submit -a 1-100%10 -o out-%A_%a.txt task.sh
   muster submit -d afterok:$(muster submit --parsable prepare.sh) train.sh
-  muster submit --wait --wrap 'make -j8'`,
+  muster submit --wait --wrap 'make -j8'
+  muster submit --pty -c 4 --gres=gpu:1 bash`,
 		// The options are Slurm's, with its rules of writing them.
 		DisableFlagParsing: true,
 		Args:               cobra.ArbitraryArgs,
@@ -97,6 +99,9 @@ func submit(c *cobra.Command, args []string) error {
 	}
 	if o.Client.Help {
 		return c.Help()
+	}
+	if o.Client.PTY {
+		return onTerminal(c, argv, o, words)
 	}
 	from := headclient.Submitter{Stdin: c.InOrStdin(), Environment: os.Environ(), Now: time.Now()}
 	if f, isFile := from.Stdin.(*os.File); isFile && screen.IsTerminal(f) {

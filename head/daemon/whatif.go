@@ -294,14 +294,11 @@ func (w *whatifs) candidates(names []string) []whatif.Candidate {
 	list := []whatif.Candidate{{Name: w.inForce.Load().name, Spec: w.spec(), InForce: true}}
 	for _, name := range names {
 		if !slices.ContainsFunc(list, func(c whatif.Candidate) bool { return c.Name == name }) {
-			list = append(list, whatif.Candidate{Name: name, Spec: w.specOf(name)})
+			list = append(list, whatif.Candidate{Name: name, Spec: w.fullSpec(name, w.inForce.Load().rules)})
 		}
 	}
 	return list
 }
-
-// specOf is the full specification of a policy.
-func (d *daemon) specOf(name string) string { return d.fullSpec(name, d.inForce.Load().rules) }
 
 // isFile says whether a policy is a script file.
 func isFile(spec string) bool {
@@ -330,7 +327,7 @@ func (w *whatifs) ask(asked *api.WhatIfWanted) error {
 		if isFile(spec) {
 			continue // the simulating process reports what is wrong with it
 		}
-		if _, err := catalog.New(w.specOf(spec)); err != nil {
+		if _, err := catalog.New(w.fullSpec(spec, w.inForce.Load().rules)); err != nil {
 			return refuse(http.StatusBadRequest, "%v", err)
 		}
 	}

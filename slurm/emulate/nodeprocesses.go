@@ -61,6 +61,10 @@ func (c *inner) runsOn(pid int, node string) bool {
 	if strings.Contains("\x00"+string(text), "\x00SLURMD_NODENAME="+node+"\x00") {
 		return true
 	}
+	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // a slurmd that has just begun has no environment yet
+	if err == nil && strings.Contains(string(words), "slurmd\x00-D\x00-N\x00"+node+"\x00") {
+		return true
+	}
 	log := c.path("log/" + node + ".log")
 	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	return err == nil && slices.ContainsFunc(open, func(fd string) bool {

@@ -81,7 +81,7 @@ connections: {user: 16, greet: 5s}
 		Connections: DefaultConnections,
 	}
 	want.Connections.User, want.Connections.Greet = 16, 5*time.Second
-	if at := cfg.Said["silence"]; len(cfg.Said) != 23 || at != "head.yaml:21:1" {
+	if at := cfg.Said["silence"]; len(cfg.Said) != 27 || at != "head.yaml:27:1" {
 		t.Errorf("silence is said at %s, of %d settings", at, len(cfg.Said))
 	}
 	cfg.Said = nil

@@ -52,7 +52,7 @@ func TestDeclined(t *testing.T) {
 	if j.State != api.Failed || j.Reason != api.JobLaunchFailure || j.Signal != agent.NoFiles || !strings.Contains(j.Why, "no space left") || j.ExitStatus() != 1 {
 		t.Errorf("the job is %s (%s) %d:%d %q, exit status %d", j.State, j.Reason, j.ExitCode, j.Signal, j.Why, j.ExitStatus())
 	}
-	if text := log.String(); !strings.Contains(text, `msg="a node did not start a task" node=n1 job=1 attempt=1 part=0 reason="the job's output /full/out: no space left on device"`) {
+	if text := log.String(); !strings.Contains(text, `msg="a node did not start a task: muster job says why" node=n1 job=1 attempt=1 part=0 cause="not begun"`) {
 		t.Errorf("the log does not say it:\n%s", text)
 	}
 }

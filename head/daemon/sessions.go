@@ -213,12 +213,13 @@ func (s *session) Heard(m agent.ToHead) error {
 	return nil
 }
 
-// noteDeclined writes into the log which task a node could not start, and why.
+// noteDeclined writes into the log which task a node could not start. Why is for those who may see the job (muster job):
+// it may name a private folder.
 func (s *session) noteDeclined(r *agent.Report) {
 	if r.End == nil || r.End.Cause != agent.NotBegun && r.End.Cause != agent.NotReady || !s.declined.May(s.now(), s.node) {
 		return
 	}
-	s.log.Warn("a node did not start a task", "node", s.node, "job", r.Task.Job, "attempt", r.Task.Attempt, "part", r.Task.Part, "reason", r.End.Reason)
+	s.log.Warn("a node did not start a task: muster job says why", "node", s.node, "job", r.Task.Job, "attempt", r.Task.Attempt, "part", r.Task.Part, "cause", r.End.Cause)
 }
 
 // source is the session's name in the queue.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"runtime"
 	"time"
 
@@ -188,8 +189,8 @@ func (e *ends) query(m *message, g *gpu, o *clientcore.Op) error {
 		if err != nil {
 			return err
 		}
-		if err := ready(on.Done()); err != nil {
-			return err
+		if done, err := on.Done(); err != nil || !done {
+			return e.notYet(o, err)
 		}
 	}
 	return e.answerQuery(m, o)
@@ -200,10 +201,19 @@ func (e *ends) queryEvent(m *message, g *gpu, o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	if err := ready(happens.Done()); err != nil {
-		return err
+	if done, err := happens.Done(); err != nil || !done {
+		return e.notYet(o, err)
 	}
 	return e.answerQuery(m, o)
+}
+
+// notYet tells the program that the work it asked about has not ended, unless there was an error. That is an answer, and
+// no refusal: the core may have decided on a move of memory in the same step, which goes on.
+func (e *ends) notYet(o *clientcore.Op, err error) error {
+	if err == nil {
+		e.answers.Tell(o.Slot, clientcore.ResultOf(device.ErrNotReady))
+	}
+	return err
 }
 
 // answerQuery tells the program that the work it asked about has ended.
@@ -215,15 +225,11 @@ func (e *ends) answerQuery(m *message, o *clientcore.Op) error {
 	return nil
 }
 
-func ready(done bool, err error) error {
-	if err == nil && !done {
-		return device.ErrNotReady
-	}
-	return err
-}
-
 func (e *ends) elapsed(m *message, _ *gpu, o *clientcore.Op) error {
 	elapsed, err := e.contexts.elapsedBetween(o.Start, o.End)
+	if errors.Is(err, device.ErrNotReady) {
+		return e.notYet(o, nil)
+	}
 	if err == nil {
 		e.answers.CopiesFirst()
 		e.keeper.Saw(m)

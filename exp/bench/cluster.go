@@ -69,7 +69,7 @@ func StartCluster(ctx context.Context, t Tools, name string, spec ClusterSpec) (
 }
 
 func (c *Cluster) start(ctx context.Context) error {
-	options := []string{"head", "--policy", c.Policy, "--socket", c.socket, "--state", filepath.Join(c.Dir, "head"), "--log-level", "warn", "--text-log"}
+	options := []string{"head", "--page", "none", "--policy", c.Policy, "--socket", c.socket, "--state", filepath.Join(c.Dir, "head"), "--log-level", "warn", "--text-log"}
 	if c.Lend {
 		certificates := filepath.Join(c.Dir, "certs")
 		var err error

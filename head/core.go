@@ -72,6 +72,7 @@ func (c *Core) SetPast(stored func(job uint64) (Past, bool)) { c.deps.stored = s
 // Configure replaces what an administrator decides. The policy and the priorities stay: see SetPolicy and SetPriority.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
+	c.users.realign()
 	c.queue.admitLines()
 	c.desk.setWindows()
 	c.desk.partsNow()

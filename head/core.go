@@ -353,6 +353,8 @@ func (c *Core) ring(t timer) {
 		if j := c.roster.jobs[t.job]; j != nil {
 			c.desk.retry(j)
 		}
+	case ringLook:
+		c.queue.lookAgain()
 	case ringRanking:
 		c.desk.keepBook()
 	case ringNode:

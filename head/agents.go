@@ -479,7 +479,7 @@ func (a *agents) lateResult(n *node, r *agent.Report) {
 		j.state, j.exit, j.signal, j.reason = v.state, v.exit, v.signal, v.reason
 		j.cpu, j.peak = j.cpu+r.End.CPU, max(j.peak, r.End.Memory)
 		if r.End.Began > 0 && ran >= 0 {
-			j.end = min(a.now, j.start+ran)
+			j.end = j.start + max(0, min(a.now-j.start, ran)) // it may say anything
 		}
 		a.out.touch(j)
 		a.runner.queue.corrected(j.id, j.array, j.state)

@@ -72,6 +72,7 @@ func (c *Core) SetPast(stored func(job uint64) (Past, bool)) { c.deps.stored = s
 // Configure replaces what an administrator decides. The policy and the priorities stay: see SetPolicy and SetPriority.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
+	c.users.realign()
 	c.queue.admitLines()
 	c.desk.setWindows()
 	c.desk.partsNow()
@@ -352,6 +353,8 @@ func (c *Core) ring(t timer) {
 		if j := c.roster.jobs[t.job]; j != nil {
 			c.desk.retry(j)
 		}
+	case ringLook:
+		c.queue.lookAgain()
 	case ringRanking:
 		c.desk.keepBook()
 	case ringNode:

@@ -30,6 +30,8 @@ type dependencies struct {
 	// may be nil.
 	stored func(job uint64) (Past, bool)
 	pasts  map[uint64]Past // its recent answers
+	// looking says that jobs which could not start any more are looked at again soon.
+	looking bool
 }
 
 // term is one condition of a dependency.

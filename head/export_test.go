@@ -31,3 +31,6 @@ func (c *Core) NodeList(now time.Duration) []api.Node {
 	nodes, _ := c.NodesFrom(now, 0, math.MaxInt)
 	return nodes
 }
+
+// Lines is in how many lines jobs wait for limits.
+func (c *Core) Lines() int { return len(c.users.standing()) }

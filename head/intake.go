@@ -151,6 +151,8 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 		return bad("an allocation is no array, is not started anew and has no files of its own: leave --array, --requeue, --output, --error and --input out")
 	case !s.Allocation && s.Script == "" && len(s.Arguments) == 0:
 		return bad("nothing to run: give a script or a command")
+	case !s.Allocation && s.Script == "" && (s.Arguments[0] == allocationMark || s.Arguments[0] == scriptMark):
+		return bad("%s is no command: give its path", s.Arguments[0])
 	case said.Priority != 0 && !in.IsAdmin(ev.User):
 		return bad("--priority is for administrators: use --nice")
 	case said.Batch.Nice < 0 && !in.IsAdmin(ev.User):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/head/record"
 	"muster/internal/need"
 	"muster/model"
 	"muster/policy/catalog"
@@ -29,6 +30,37 @@ func TestLies(t *testing.T) {
 			if err := lie(seed, spec, steps); err != nil {
 				t.Fatalf("seed %d, policy %s: %v", seed, spec, err)
 			}
+		}
+	}
+}
+
+// A node that was away for too long may say anything of when its job ended: it ended before that was told.
+func TestLateLie(t *testing.T) {
+	l := newLive(t, "fcfs")
+	l.greet(1)
+	l.submit(began, "alice", "-n1", "-t10:00:00")
+	l.settle(began)
+	l.core.Handle(began, head.HungUp{Session: 1})
+	l.core.Handle(began+90*time.Second, head.Tick{})
+	end := &agent.End{Cause: agent.Exited, Began: 1, Ended: math.MaxInt64}
+	back := began + 100*time.Second
+	l.core.Handle(back, head.Greeted{Session: 2, Hello: agent.Hello{
+		Version: agent.Version, Node: "n00000", Incarnation: "1", Cores: 32, Memory: 128 << 30, Gateway: "g:1",
+		Tasks: []agent.Report{{Task: agent.Task{Job: 1, Attempt: 1}, State: agent.Ended, End: end}},
+	}})
+	jobs, _ := l.core.Job(back, head.Ref{Job: 1, Task: -1})
+	if len(jobs) != 1 || jobs[0].State != api.Completed || jobs[0].End != back.Seconds() {
+		t.Errorf("%+v", jobs)
+	}
+}
+
+// What stands in for a script, or for the command of an allocation, is no command that anybody submits.
+func TestMarks(t *testing.T) {
+	l := newLive(t, "fcfs")
+	for _, mark := range []string{"<allocation>", "<script>"} {
+		l.core.Handle(began, head.Submit{Caller: head.Caller{Request: 1, User: "alice"}, Submission: api.Submission{Arguments: []string{mark}, Directory: "/", Options: []string{"-n1", "--array=0-9"}}})
+		if answers := l.core.Take().Answers; len(answers) != 1 || answers[0].Err == nil {
+			t.Errorf("%s: %+v", mark, answers)
 		}
 	}
 }
@@ -95,6 +127,19 @@ func (l *liar) restart() error {
 		}
 		return nil
 	}, l.now)
+	if err == nil {
+		l.core.SetEnded(func(job uint64) *record.Ended {
+			value := l.disk[head.Ended][string(head.Number(job))]
+			if value == nil {
+				return nil
+			}
+			e, err := record.ReadEnded(value)
+			if err != nil {
+				panic(err)
+			}
+			return e
+		})
+	}
 	return err
 }
 
@@ -116,7 +161,7 @@ func (l *liar) step() error {
 		if err := l.restart(); err != nil {
 			return err
 		}
-	case n < 4:
+	case n < 5:
 		if err := l.reconfigure(); err != nil {
 			return err
 		}
@@ -135,6 +180,9 @@ func (l *liar) step() error {
 		l.handle(head.Said{Session: l.session(), Message: l.message()})
 	case n < 80:
 		l.handle(head.Submit{Caller: l.caller(), Submission: l.submission(), Secret: "s"})
+	case n < 82:
+		l.handle(head.Keep{Caller: l.caller(), Job: l.ref()})
+		l.handle(head.Finish{Caller: l.caller(), Job: l.ref(), Exit: l.rng.IntN(2)})
 	case n < 84:
 		l.handle(head.Cancel{Caller: l.caller(), Jobs: l.ref(), Signal: l.rng.IntN(2) * 10})
 	case n < 96:
@@ -151,9 +199,45 @@ func (l *liar) step() error {
 	l.answers = nil
 	l.core.Step(l.now)
 	l.commit()
-	l.core.JobList(l.now, head.Filter{})
+	for _, j := range l.core.JobList(l.now, head.Filter{}) {
+		if j.End < 0 || j.Elapsed < 0 {
+			return fmt.Errorf("job %d ended at %v after %v", j.ID, j.End, j.Elapsed)
+		}
+	}
 	l.core.NodeList(l.now)
+	l.core.Partitions()
 	return nil
+}
+
+// describe has administrators divide the cluster, bound its users and describe its nodes in another way.
+func (l *liar) describe() {
+	l.cfg.Partitions, l.cfg.Accounts, l.cfg.QOS, l.cfg.Licenses = nil, nil, nil, nil
+	for _, name := range []string{"p", "q"}[:l.rng.IntN(3)] {
+		part := model.Partition{Name: name, Default: name == "p", State: model.PartitionState(l.rng.IntN(4)), PriorityTier: l.rng.IntN(3), MaxNodes: l.rng.IntN(3)}
+		if l.rng.IntN(2) == 0 {
+			part.Nodes, part.Lenders = []string{l.name()}, []string{l.name()}
+		}
+		if l.rng.IntN(2) == 0 {
+			part.PreemptMode = []string{"OFF", "REQUEUE", "SUSPEND"}[l.rng.IntN(3)]
+		}
+		l.cfg.Partitions = append(l.cfg.Partitions, part)
+	}
+	limits := func() head.Limits {
+		return head.Limits{Jobs: 100 * l.rng.IntN(2), Running: l.rng.IntN(3), GPUs: l.rng.IntN(2), Cores: 4 * l.rng.IntN(3), Deny: l.rng.IntN(8) == 0}
+	}
+	if l.rng.IntN(2) == 0 {
+		l.cfg.Limits = limits()
+		l.cfg.Accounts = map[string]head.Limits{"a": limits()}
+		l.cfg.QOS = map[string]head.QOSLimits{"low": {Limits: limits(), PerUser: limits()}}
+	}
+	if l.rng.IntN(2) == 0 {
+		l.cfg.Licenses = map[string]int{"x": 1 + l.rng.IntN(3), "y": 1}
+	}
+	l.cfg.NodeRules = []head.NodeRule{
+		{Nodes: []string{l.name()}, Settings: model.NodeSettings{VGPUs: l.rng.IntN(3)}, Weight: l.rng.IntN(3), Features: []string{"f"}},
+		{Features: []string{"f", "g"}[:l.rng.IntN(3)]},
+	}
+	l.cfg.InactiveLimit = time.Duration(l.rng.IntN(3)) * time.Minute
 }
 
 // reconfigure has another policy decide, beside other priorities or none.
@@ -165,7 +249,8 @@ func (l *liar) reconfigure() error {
 		cfg.WeightFairshare, cfg.WeightAge = int64(l.rng.IntN(1000)), 100
 		l.cfg.Priority = &cfg
 	}
-	l.note("reconfigure: %s %+v", l.spec, l.cfg.Priority)
+	l.describe()
+	l.note("reconfigure: %s %+v", l.spec, l.cfg)
 	p, err := catalog.New(l.spec)
 	if err != nil {
 		return err
@@ -266,7 +351,7 @@ func (l *liar) report() agent.Report {
 	r := agent.Report{Task: l.task(), State: []agent.State{agent.Starting, agent.Running, agent.Suspended, agent.Ended, agent.Unknown}[l.rng.IntN(5)]}
 	if r.State == agent.Ended {
 		causes := []agent.Cause{agent.Exited, agent.Stopped, agent.TimedOut, agent.NoMemory, agent.NotBegun, agent.NotReady, agent.NodeLost, agent.Abandoned}
-		r.End = &agent.End{Cause: causes[l.rng.IntN(len(causes))], Exit: l.rng.IntN(2), CPU: time.Duration(l.rng.Int64()), Memory: l.rng.Int64()}
+		r.End = &agent.End{Cause: causes[l.rng.IntN(len(causes))], Exit: l.rng.IntN(2), CPU: time.Duration(l.rng.Int64()), Memory: l.rng.Int64(), Began: time.Duration(l.rng.Int64()), Ended: time.Duration(l.rng.Int64())}
 	}
 	return r
 }
@@ -342,11 +427,17 @@ func (l *liar) submission() api.Submission {
 		{"-n1"}, {"-n4"}, {"-N2"}, {"-N1", "--exclusive"}, {"--gres=gpu:1"}, {"--gres=rgpu:1"}, {"--gres=rgpu:3"}, {"--gres=rgpu:2:2G", "--rcuda-mode=shar"}, {"-n1", "--array=0-3%2"},
 		{"-n1", "--dependency=singleton"}, {"-n1", fmt.Sprintf("--dependency=afterok:%d", 1+l.rng.IntN(40))}, {"-n1", "--exclude=" + l.name()}, {"-n1", "-w", l.name()},
 		{"-n1", "--mem=1G"}, {"-n1", "--begin=now+60"}, {"-n1", "--deadline=now+100"}, {"-N2", "--gres=gpu:1", "--or=-n1"}, {"-n1", "--hold"}, {"-n1", "--signal=10@30", "--time=1"},
-		{"-n1", "--gres=gpu:gpu:1"},
+		{"-n1", "--gres=gpu:gpu:1"}, {"-n1", "-C", "f"}, {"-n1", "-C", "[f|g]", "-N1"}, {"-n1", "-L", "x:2"}, {"-n1", "-L", "x,y", "--array=0-3"}, {"-n1", "-A", "a"}, {"-n1", "-A", "b", "--array=0-3%2"}, {"-n1", "-p", "q"}, {"-n1", "-p", "p", "--array=0-9"},
 	}
 	s.Options = append([]string{"--requeue", "--qos=" + []string{"low", "high"}[l.rng.IntN(2)]}, options[l.rng.IntN(len(options))]...)
 	if l.rng.IntN(2) == 0 {
 		s.Script = "#!/bin/sh\n"
+	}
+	if l.rng.IntN(8) == 0 {
+		s.Arguments = []string{"<allocation>"}
+	}
+	if l.rng.IntN(8) == 0 {
+		s.Allocation, s.Script, s.Options = true, "", s.Options[1:]
 	}
 	if l.rng.IntN(4) == 0 {
 		s.Key = fmt.Sprint(l.rng.IntN(5))

@@ -2,6 +2,7 @@ package head
 
 import (
 	"slices"
+	"time"
 
 	"muster/internal/indexset"
 	"muster/model"
@@ -534,6 +535,18 @@ func (q *queue) corrected(job, array uint64, is api.State) {
 		past.Ends.OK.Add(place)
 		q.out.write(Record{Arrays, Number(array), encoded(past.Ends)})
 	}
+	if !q.deps.looking { // many such results come at a time, when nodes come back, and many jobs may wait
+		q.deps.looking = true
+		q.timers.set(timer{at: q.now + lookPause, what: ringLook})
+	}
+}
+
+// lookPause is for how long results are collected because of which jobs are looked at again.
+const lookPause = time.Second
+
+// lookAgain looks again at the jobs that could not start any more.
+func (q *queue) lookAgain() {
+	q.deps.looking = false
 	for j := range q.roster.from(0) {
 		if j.state == api.Pending && j.never {
 			q.deps.waits.lookAt(j)

@@ -33,6 +33,7 @@ const (
 	ringDeadline                  // a job's deadline has passed
 	ringRetry                     // a saved job may try nodes again where it could not go on
 	ringInactive                  // the command of an allocation may have been silent for too long
+	ringLook                      // jobs that could not start any more are looked at again
 	ringRanking                   // the book of priorities is written
 )
 

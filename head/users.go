@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"muster/internal/units"
 	"muster/model"
@@ -57,11 +58,23 @@ func (us *users) tallyOf(key tallyKey) *tallied {
 	return &tallied{}
 }
 
-// lineOf is the line in which a job waits for limits.
+// lineOf is the line in which a job waits for limits. Accounts and classes without limits, which users may name as
+// they like, and numbers of licences make no lines: whenever a job ends, all lines are looked at.
 func (us *users) lineOf(o *order) *line {
-	key := lineKey{user: o.user, account: o.said.Account, qos: o.said.QOS}
+	key := lineKey{user: o.user}
+	if us.cfg.Accounts[o.said.Account] != (Limits{}) {
+		key.account = o.said.Account
+	}
+	if us.cfg.QOS[o.said.QOS] != (QOSLimits{}) {
+		key.qos = o.said.QOS
+	}
 	if len(o.said.Batch.Licenses) > 0 {
-		key.licenses = fmt.Sprint(o.said.Batch.Licenses)
+		var names []string
+		for _, l := range o.said.Batch.Licenses {
+			names = append(names, l.Name)
+		}
+		slices.Sort(names)
+		key.licenses = strings.Join(names, ",")
 	}
 	l := us.lines[key]
 	if l == nil {
@@ -69,6 +82,18 @@ func (us *users) lineOf(o *order) *line {
 		us.lines[key] = l
 	}
 	return l
+}
+
+// realign has the jobs that wait stand in the lines of a new configuration.
+func (us *users) realign() {
+	lines := us.standing()
+	clear(us.lines)
+	for _, l := range lines {
+		for _, j := range l.waiting {
+			to := us.lineOf(j.order)
+			to.waiting = append(to.waiting, j)
+		}
+	}
 }
 
 // standing lists the lines in which jobs wait, those first whose first job came first, and drops the others.

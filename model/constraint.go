@@ -21,6 +21,7 @@ type Constraint struct {
 const (
 	maxConstraint = 1024 // bytes
 	maxWays       = 256
+	maxWords      = 1024 // in all the ways together: many jobs may have such a constraint
 )
 
 // CheckFeature refuses what is no name of a feature.
@@ -88,8 +89,11 @@ func (p *constraintParser) ways(depth int) ([][]string, error) {
 		if op == '|' {
 			ways = append(ways, more...)
 		} else {
-			if len(ways)*len(more) > maxWays {
+			switch {
+			case len(ways)*len(more) > maxWays:
 				return nil, fmt.Errorf("it can be satisfied in more than %d ways", maxWays)
+			case wordsOf(ways)*len(more)+wordsOf(more)*len(ways) > maxWords:
+				return nil, fmt.Errorf("its ways have more than %d words together: write it shorter", maxWords)
 			}
 			var both [][]string
 			for _, a := range ways {
@@ -101,6 +105,13 @@ func (p *constraintParser) ways(depth int) ([][]string, error) {
 		}
 	}
 	return ways, err
+}
+
+func wordsOf(ways [][]string) (n int) {
+	for _, way := range ways {
+		n += len(way)
+	}
+	return n
 }
 
 func (p *constraintParser) term(depth int) ([][]string, error) {

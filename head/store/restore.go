@@ -75,7 +75,13 @@ const OldName = FileName + ".old"
 
 // Restore puts a copy of a backup into the folder of a head that does not run. Unless it is forced, it refuses if
 // what is there is newer, of another cluster, or cannot be read. What was there is kept as OldName.
+//
+// A head that is one of several would go on with the backup and a log that does not belong to it, so its file is
+// never replaced.
 func Restore(ctx context.Context, backup, dir string, force bool) (f Facts, err error) {
+	if HasLog(dir) {
+		return f, fmt.Errorf("the head of %s is one of several: stop all of them, run muster head alone here, restore again, and have the others join with empty folders", dir)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return f, fmt.Errorf("the head's folder: %w", err)
 	}

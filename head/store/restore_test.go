@@ -129,3 +129,25 @@ func TestRestoreOfAnAlteredBackup(t *testing.T) {
 		t.Errorf("left behind: %v", files)
 	}
 }
+
+// The file of a head that is one of several is not replaced: its log would go on with what it does not belong to.
+func TestRestoreOneOfSeveral(t *testing.T) {
+	dir := made(t, 1, 2)
+	backup := copyOf(t, dir)
+	log, err := OpenLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(t.Context(), backup, dir, true); err == nil || !strings.Contains(err.Error(), "muster head alone") {
+		t.Error(err)
+	}
+	if err := RemoveLog(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(t.Context(), backup, dir, false); err != nil {
+		t.Error(err)
+	}
+}

@@ -519,6 +519,7 @@ func (d *desk) wanted(n *node) (s model.NodeSettings) {
 // has them as its classes.
 func (d *desk) partsNow() {
 	was := d.fleet.parts.ever
+	d.classes = classesOf(d.cfg.Partitions)
 	d.fleet.divide(d.cfg.Partitions)
 	if was || d.fleet.parts.ever {
 		d.offerAgain()

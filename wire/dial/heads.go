@@ -82,6 +82,9 @@ type notDialled struct{ error }
 
 func (e notDialled) Unwrap() error { return e.error }
 
+// mostHeads is how many heads one request is sent to.
+const mostHeads = 16
+
 // find tries one head after the other until one leads. What was said to one that does not lead has changed
 // nothing; after any other error but one of dialling, no other head is tried.
 func find(ctx context.Context, c Config, try func(one Config) error) error {
@@ -97,7 +100,7 @@ func find(ctx context.Context, c Config, try func(one Config) error) error {
 	for len(heads) > 0 && ctx.Err() == nil {
 		head := heads[0]
 		heads = heads[1:]
-		if tried[head] {
+		if tried[head] || len(tried) >= mostHeads { // a head that lies could name others for ever
 			continue
 		}
 		tried[head] = true

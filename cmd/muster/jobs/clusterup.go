@@ -265,7 +265,11 @@ func (s *site) chooseUser(probed map[string]string) error {
 		if _, err := fmt.Sscanf(probed[host], "user %d %s\n", &uid, &name); err != nil {
 			return fmt.Errorf("%s: it answers %.80q: can ssh run commands there?", host, probed[host])
 		}
-		if uid != 0 {
+		switch {
+		case uid == 0:
+		case name == "root" || strings.ContainsAny(name, "/\\=,") || strings.HasPrefix(name, "."): // a certificate is made for it, which counts everywhere
+			return fmt.Errorf("%s: ssh logs in as user %d, who is called %.80q there: no certificate is made for that name", host, uid, name)
+		default:
 			s.User = name
 		}
 	}

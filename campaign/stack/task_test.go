@@ -184,11 +184,12 @@ func testTaskGoesOn(t *testing.T, criu, cgroup string) {
 	program := example(t, "sc")
 	w := newWorld(t)
 	shared, dir := t.TempDir(), t.TempDir()
-	nodes, conns, ins, hellos := [2]*theNode{}, [2]net.Conn{}, [2]io.Reader{}, [2]wire.Hello{}
+	nodes, conns, ins, hellos, spools := [2]*theNode{}, [2]net.Conn{}, [2]io.Reader{}, [2]wire.Hello{}, [2]string{}
 	for i, name := range []string{"near", "far"} {
 		nodes[i] = w.start("--name", name, "--devices", "soft:memory=64M;soft:memory=64M")
 		conns[i] = agentWith(t, nodes[i], func(c *agent.Config) {
 			c.Node, c.Cgroup, c.Checkpoints = name, cgroup, agent.Checkpoints{Dir: shared, CRIU: criu}
+			spools[i] = c.Spool
 		})
 		ins[i] = bufio.NewReader(conns[i])
 		hellos[i] = await(t, ins[i], func(wire.Hello) bool { return true })
@@ -225,6 +226,11 @@ func testTaskGoesOn(t *testing.T, criu, cgroup string) {
 	sendTo(t, conns[0], wire.Stop{Task: id, Cause: wire.Stopped}, wire.Done{Task: id})
 	await(t, ins[0], func(r wire.Report) bool { return r.State == wire.Ended })
 	sendTo(t, conns[0], wire.Done{Task: id})
+	// The script is put where it was, which on this one machine is the other node's spool: that must have forgotten it.
+	nodes[0].eventually("it has forgotten the script", func() bool {
+		_, err := os.Stat(filepath.Join(spools[0], "scripts", id.String()))
+		return os.IsNotExist(err)
+	})
 
 	id = begin(1, 2, 1, "1.1-a")
 	if r := await(t, ins[1], func(r wire.Report) bool { return r.Task == id }); r.State != wire.Running {
